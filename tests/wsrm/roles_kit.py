@@ -28,7 +28,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     InOrderMessage,
     Later,
     Output,
-    Received,
+    ReceiveDecision,
     Respond,
     Send,
     SequenceRow,
@@ -62,11 +62,11 @@ class Queue:
     def utc(self) -> int:
         return UTC + int(self.now * 1e6)
 
-    def receive(self, sent: SoapMessage) -> Received:
+    def receive(self, sent: SoapMessage) -> ReceiveDecision:
         """As it comes over the wire."""
         return self.destination.receive(decode(encode(sent)), "post", self.now, self.utc)
 
-    def commit(self, *received: Received) -> list[list[Output]]:
+    def commit(self, *received: ReceiveDecision) -> list[list[Output]]:
         changes = self.destination.changes()
         for row in changes.sequences:
             self.rows[row.identifier] = row

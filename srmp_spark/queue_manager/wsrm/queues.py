@@ -58,7 +58,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     DestinationSettings,
     Later,
     Output,
-    Received,
+    ReceiveDecision,
     Respond,
     SequenceRow,
 )
@@ -120,7 +120,7 @@ class _Waiting(NamedTuple):
 
     destination: RmDestination
     queue: str
-    received: Received
+    received: ReceiveDecision
     origin: Origin
     answer: Answer
 
@@ -260,7 +260,7 @@ class ReliableQueues:
         message: SoapMessage,
         record: Record,
         origin: Origin,
-    ) -> Received:
+    ) -> ReceiveDecision:
         refused = self._not_now(destination, queue, message, record)
         now, utc = self._manager.clock.monotonic(), self._manager.clock.utc()
         if (named := self._not_of(message, origin)) is not None:
@@ -398,7 +398,7 @@ class ReliableQueues:
         self,
         destination: RmDestination,
         queue: str,
-        received: Received,
+        received: ReceiveDecision,
         origin: Origin,
         answer: Answer,
     ) -> None:

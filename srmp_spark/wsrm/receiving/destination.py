@@ -47,7 +47,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     InOrderMessage,
     Later,
     Output,
-    Received,
+    ReceiveDecision,
     Respond,
     SequenceChanges,
     SequenceRow,
@@ -152,7 +152,7 @@ class RmDestination:
         utc: int,
         owner: str = "",
         client: str | None = None,
-    ) -> Received:
+    ) -> ReceiveDecision:
         """Decide about ``message``, note the decision in memory, and return it.
 
         Nothing is stored or answered yet. ``payload`` is returned in the :class:`InOrderMessage` of the
@@ -189,7 +189,9 @@ class RmDestination:
             or message.action == message.addressing.fault
         )
 
-    def _numbered(self, message: SoapMessage, payload: object, now: float, utc: int) -> Received:
+    def _numbered(
+        self, message: SoapMessage, payload: object, now: float, utc: int
+    ) -> ReceiveDecision:
         header = message.sequence
         assert header is not None, "the caller looked"
         sequence = self._sequences.get(header.identifier)
@@ -219,7 +221,7 @@ class RmDestination:
             is_copy=is_copy
         )
 
-    def not_now(self, message: SoapMessage, now: float, utc: int) -> Received:
+    def not_now(self, message: SoapMessage, now: float, utc: int) -> ReceiveDecision:
         """Decide about a numbered message that the queue does not accept at present.
 
         The message is not taken, so its source keeps it and sends it again. The answer acknowledges
@@ -271,7 +273,7 @@ class RmDestination:
             return False
         return self._held.bytes + size <= settings.held_total_max
 
-    def _asked(self, message: SoapMessage, now: float, utc: int) -> Received:
+    def _asked(self, message: SoapMessage, now: float, utc: int) -> ReceiveDecision:
         """Decide about a message that only requests acknowledgements.
 
         If one of its sequences is unknown or over, the answer is the fault of the first such
@@ -294,7 +296,7 @@ class RmDestination:
 
     def _ends(
         self, message: SoapMessage, content: CloseSequence | TerminateSequence, now: float, utc: int
-    ) -> Received:
+    ) -> ReceiveDecision:
         sequence = self._sequences.get(content.identifier)
         closes = isinstance(content, CloseSequence)
         event = InboundEvent.CLOSE_SEQUENCE if closes else InboundEvent.TERMINATE_SEQUENCE
@@ -320,7 +322,7 @@ class RmDestination:
         utc: int,
         owner: str,
         client: str | None,
-    ) -> Received:
+    ) -> ReceiveDecision:
         known = (
             self._sequences.get(self._created.get(message.message_id, ""))
             if message.message_id
@@ -406,7 +408,7 @@ class RmDestination:
         """
         return self._sequences.get(self._created.get(message_id, ""))
 
-    def nothing(self, message: SoapMessage) -> Received:
+    def nothing(self, message: SoapMessage) -> ReceiveDecision:
         """Return the decision to answer ``message`` with HTTP status 202 and no content."""
         return self._result(AnswerKind.NOTHING, message, None)
 
@@ -433,7 +435,7 @@ class RmDestination:
             self._forget(self._sequences[identifier])
             self._removed.remove(identifier)
 
-    def unknown(self, message: SoapMessage, identifier: str) -> Received:
+    def unknown(self, message: SoapMessage, identifier: str) -> ReceiveDecision:
         """Return the decision to answer ``message`` with the fault UnknownSequence.
 
         Call this for a client to which the sequence ``identifier`` does not belong. The answer does
@@ -445,7 +447,7 @@ class RmDestination:
 
     def _connection(
         self, message: SoapMessage, content: MakeConnection, now: float, client: str | None
-    ) -> Received:
+    ) -> ReceiveDecision:
         """Decide about a MakeConnection: choose the acknowledgement that its address waits for.
 
         If nothing waits, or another client uses the address, the answer is empty. A request without
@@ -554,12 +556,12 @@ class RmDestination:
         sequence: InboundSequence | None,
         deliveries: tuple[InOrderMessage, ...] = (),
         fault: Fault | None = None,
-    ) -> Received:
+    ) -> ReceiveDecision:
         if sequence is None:
-            return Received(deliveries, kind, message, "", 0, fault, 0)
+            return ReceiveDecision(deliveries, kind, message, "", 0, fault, 0)
         if sequence.identifier in self._dirty:
             sequence.generation = self._generation + 1
-        return Received(
+        return ReceiveDecision(
             deliveries,
             kind,
             message,
@@ -571,7 +573,7 @@ class RmDestination:
 
     def _fault(
         self, message: SoapMessage, fault: Fault, sequence: InboundSequence | None = None
-    ) -> Received:
+    ) -> ReceiveDecision:
         return self._result(AnswerKind.FAULT, message, sequence, (), fault)
 
     @property
@@ -596,7 +598,7 @@ class RmDestination:
         return SequenceChanges(rows, removed, self._generation)
 
     def committed(
-        self, received: Sequence[Received], proof: Committed, now: float
+        self, received: Sequence[ReceiveDecision], proof: Committed, now: float
     ) -> list[list[Output]]:
         """Return the answers to messages whose changes are stored: one list for each message.
 
@@ -622,7 +624,7 @@ class RmDestination:
                 answers.append(self.answer(each, now))
         return answers
 
-    def _waits_for_room(self, received: Received, sequence: InboundSequence) -> bool:
+    def _waits_for_room(self, received: ReceiveDecision, sequence: InboundSequence) -> bool:
         """Return whether the answer to this message must wait until the queue has room.
 
         True for a message that was taken, in an open sequence, if the queue has no room and the
@@ -639,7 +641,7 @@ class RmDestination:
             and not self.flow.get_buffer_remaining()
         )
 
-    def answer(self, received: Received, now: float) -> list[Output]:
+    def answer(self, received: ReceiveDecision, now: float) -> list[Output]:
         """Return the outputs that answer a message that is stored.
 
         For an answer that :class:`Later` delayed, call this when the wait is over. A source with an

@@ -26,7 +26,7 @@ from srmp_spark.wsrm.receiving import return_sequence
 from srmp_spark.wsrm.receiving.destination_effects import (
     AnswerKind,
     Output,
-    Received,
+    ReceiveDecision,
     Respond,
     Send,
 )
@@ -98,7 +98,7 @@ class DestinationAnswers:
         self._told_0.clear()
         return found
 
-    def to(self, received: Received, sequence: InboundSequence | None) -> list[Output]:
+    def to(self, received: ReceiveDecision, sequence: InboundSequence | None) -> list[Output]:
         """Return the outputs that answer a message whose changes are stored.
 
         ``sequence`` is the sequence that the message is about, or ``None``.
@@ -247,7 +247,7 @@ class DestinationAnswers:
             return [Respond(None), Send(reply_to, message)]
         return [Respond(message)]
 
-    def _fault(self, received: Received, sequence: InboundSequence | None) -> list[Output]:
+    def _fault(self, received: ReceiveDecision, sequence: InboundSequence | None) -> list[Output]:
         request, fault = received.request, received.fault
         assert fault is not None, "a fault was decided"
         endpoint = fault_endpoint(request, sequence)

@@ -141,7 +141,7 @@ class AnswerKind(Enum):
     NOTHING = auto()
 
 
-class Received(NamedTuple):
+class ReceiveDecision(NamedTuple):
     """The decision about one message.
 
     Store ``deliveries`` in their order. Then :meth:`.RmDestination.committed` returns the answer.
@@ -187,7 +187,7 @@ class Later(NamedTuple):
     seconds) at the latest.
     """
 
-    received: Received
+    received: ReceiveDecision
     until: float
 
 

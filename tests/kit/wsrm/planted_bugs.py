@@ -23,7 +23,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     Durable,
     InOrderMessage,
     Output,
-    Received,
+    ReceiveDecision,
     Respond,
     SequenceRow,
 )
@@ -251,7 +251,7 @@ class CopiesLowerTheValue(RmDestination):
         utc: int,
         owner: str = "",
         client: str | None = None,
-    ) -> Received:
+    ) -> ReceiveDecision:
         received = super().receive(message, payload, now, utc, owner, client)
         if message.sequence is not None and not received.deliveries:
             self.flow.message_received()
@@ -300,7 +300,7 @@ class CreatesTwice(RmDestination):
         utc: int,
         owner: str = "",
         client: str | None = None,
-    ) -> Received:
+    ) -> ReceiveDecision:
         if isinstance(message.content, CreateSequence):
             self._created.clear()
         return super().receive(message, payload, now, utc, owner, client)

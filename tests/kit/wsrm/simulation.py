@@ -32,7 +32,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     DestinationSettings,
     Later,
     Output,
-    Received,
+    ReceiveDecision,
     Respond,
 )
 from srmp_spark.wsrm.sending.source import RmSource
@@ -110,7 +110,7 @@ class Simulation:
         self.destination = self._new_destination()
         self.life = 0
         """Counts the restarts of the destination. A timer or sync of an earlier life is ignored."""
-        self._batch: list[tuple[Received, Callable[[SoapMessage | None], None]]] = []
+        self._batch: list[tuple[ReceiveDecision, Callable[[SoapMessage | None], None]]] = []
         self.span = random.uniform(1.0, SPAN_S_MAX)
         self.is_consuming = False
         self._made: set[str] = set()
@@ -212,7 +212,7 @@ class Simulation:
         self.clock.after(self.random.uniform(0.001, 0.05), self._synced, self.life, batch)
 
     def _synced(
-        self, life: int, batch: list[tuple[Received, Callable[[SoapMessage | None], None]]]
+        self, life: int, batch: list[tuple[ReceiveDecision, Callable[[SoapMessage | None], None]]]
     ) -> None:
         if life != self.life:
             return
