@@ -26,10 +26,10 @@ from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import (
     DestinationSettings,
     InOrderMessage,
-    Later,
     Output,
     ReceiveDecision,
     Respond,
+    RespondLater,
     Send,
     SequenceRow,
 )
@@ -85,7 +85,7 @@ class Queue:
     def say(self, sent: SoapMessage) -> list[Output]:
         (outputs,) = self.commit(self.receive(sent))
         for output in outputs:
-            assert not isinstance(output, Later)
+            assert not isinstance(output, RespondLater)
             if output.message is not None:
                 assert schema_faults(encode(output.message)) == []
         return outputs

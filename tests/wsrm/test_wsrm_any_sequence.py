@@ -28,7 +28,7 @@ from srmp_spark.wsrm.codec.namespaces import (
     RmVersion,
 )
 from srmp_spark.wsrm.limits import ATTRIBUTES_MAX, REFERENCE_PARAMETERS_MAX
-from srmp_spark.wsrm.receiving.destination_effects import Later
+from srmp_spark.wsrm.receiving.destination_effects import RespondLater
 from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 OPERATIONS = (
@@ -98,9 +98,9 @@ def ask(queue: Queue, envelope: bytes, owner: str = "") -> list[SoapMessage | No
     (outputs,) = queue.commit(received)
     said = []
     for output in outputs:
-        if isinstance(output, Later):
+        if isinstance(output, RespondLater):
             late = queue.destination.answer(output.received, queue.now)
-            said += [each.message for each in late if not isinstance(each, Later)]
+            said += [each.message for each in late if not isinstance(each, RespondLater)]
         else:
             said.append(output.message)
     for each in said:
@@ -191,7 +191,7 @@ def test_no_sequence_of_requests_raises_anything_but_a_refusal(seed: int) -> Non
         queue.now += rng.choice((0.0, 0.1, 30.0, 700.0))
         queue.destination.set_room(rng.randint(0, 8))
         for output in queue.destination.poll(queue.now, queue.utc):
-            assert not isinstance(output, Later)
+            assert not isinstance(output, RespondLater)
             assert output.message is None or decode(encode(output.message))
         if step % 40 == 39:
             queue.commit()

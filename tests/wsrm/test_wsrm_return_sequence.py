@@ -22,7 +22,7 @@ from srmp_spark.wsrm.codec.elements import (
     TerminateSequenceResponse,
 )
 from srmp_spark.wsrm.codec.namespaces import RmVersion
-from srmp_spark.wsrm.receiving.destination_effects import Later, Respond, Send
+from srmp_spark.wsrm.receiving.destination_effects import Respond, RespondLater, Send
 from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
@@ -149,7 +149,7 @@ def test_0_is_never_said_to_a_client_that_would_not_hear_otherwise() -> None:
     queue = opened(buffer=1)
     for number in (1, 2, 2):
         ((later,),) = queue.commit(queue.receive(queue.number(number)))
-        assert isinstance(later, Later)
+        assert isinstance(later, RespondLater)
         assert later.until == queue.now + queue.settings.answer_held
         assert (later.received.deliveries, later.received.request.body) == (
             (),
@@ -337,7 +337,7 @@ def test_a_client_by_wcf_s_rules_never_faults_and_never_stops(
             queue.destination.not_now(sent, queue.now, queue.utc) if pauses else queue.receive(sent)
         )
         ((output,),) = queue.commit(received)
-        if isinstance(output, Later):
+        if isinstance(output, RespondLater):
             (output,) = queue.destination.answer(output.received, queue.now)
         assert isinstance(output, Respond)
         if output.message is None or random.random() < 0.1:  # 202, or lost

@@ -56,10 +56,10 @@ from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import (
     AnswerKind,
     DestinationSettings,
-    Later,
     Output,
     ReceiveDecision,
     Respond,
+    RespondLater,
     SequenceRow,
 )
 from srmp_spark.wsrm.receiving.inbound_sequence import Held, InboundSequence
@@ -155,7 +155,7 @@ class ReliableQueues:
         self._destinations: dict[str, RmDestination] = {}
         self._origins: dict[str, Origin] = {}
         self._waiting = AnsweredTogether(manager.journal, self._committed)
-        self._late: dict[str, list[tuple[Later, Origin, Answer]]] = {}
+        self._late: dict[str, list[tuple[RespondLater, Origin, Answer]]] = {}
         """For each queue the answers that wait for room in it, in the order of their time."""
         self._alarm = Alarm(self._loop, self._due, manager.clock.monotonic)
         self._closed = False
@@ -449,7 +449,7 @@ class ReliableQueues:
                 waiting.answer.fail()
                 continue
             for output in outputs:
-                if isinstance(output, Later):
+                if isinstance(output, RespondLater):
                     self._late.setdefault(waiting.queue, []).append(
                         (output, waiting.origin, waiting.answer)
                     )
@@ -462,7 +462,7 @@ class ReliableQueues:
         self, outputs: list[Output], origin: Origin | None = None, answer: Answer | None = None
     ) -> None:
         for output in outputs:
-            if isinstance(output, Later):
+            if isinstance(output, RespondLater):
                 continue
             if isinstance(output, Respond):
                 assert answer is not None, "only a request is answered"
@@ -506,7 +506,7 @@ class ReliableQueues:
             if destination.flow.get_buffer_remaining():
                 self._answer_late(queue, self._late.get(queue, []))
 
-    def _answer_late(self, queue: str, these: list[tuple[Later, Origin, Answer]]) -> None:
+    def _answer_late(self, queue: str, these: list[tuple[RespondLater, Origin, Answer]]) -> None:
         """Give the waiting answers ``these`` of ``queue``, and remove them.
 
         They must be the first ones that wait.

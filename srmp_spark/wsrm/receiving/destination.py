@@ -45,10 +45,10 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     AnswerKind,
     DestinationSettings,
     InOrderMessage,
-    Later,
     Output,
     ReceiveDecision,
     Respond,
+    RespondLater,
     SequenceChanges,
     SequenceRow,
 )
@@ -602,7 +602,7 @@ class RmDestination:
     ) -> list[list[Output]]:
         """Return the answers to messages whose changes are stored: one list for each message.
 
-        An answer that must wait for room of the queue is a :class:`Later`. Raises
+        An answer that must wait for room of the queue is a :class:`RespondLater`. Raises
         :class:`LocalProtocolError` if ``proof`` does not prove the commit of all of them.
         """
         if type(proof) is not Committed or proof.position < self._position:
@@ -619,7 +619,7 @@ class RmDestination:
                 # The stored content is left out: a thousand of the largest messages would be
                 # gigabytes.
                 bare = each._replace(deliveries=(), request=replace(each.request, body=b""))
-                answers.append([Later(bare, now + self.settings.answer_held)])
+                answers.append([RespondLater(bare, now + self.settings.answer_held)])
             else:
                 answers.append(self.answer(each, now))
         return answers
@@ -644,7 +644,7 @@ class RmDestination:
     def answer(self, received: ReceiveDecision, now: float) -> list[Output]:
         """Return the outputs that answer a message that is stored.
 
-        For an answer that :class:`Later` delayed, call this when the wait is over. A source with an
+        For an answer that :class:`RespondLater` delayed, call this when the wait is over. A source with an
         address gets an empty answer, and its acknowledgement within ``acknowledgement_interval``.
         If it requested an acknowledgement, the outputs contain it.
         """

@@ -180,7 +180,7 @@ class Send(NamedTuple):
     message: SoapMessage
 
 
-class Later(NamedTuple):
+class RespondLater(NamedTuple):
     """Output: an answer that must wait, because only a late answer slows this client down.
 
     :meth:`.RmDestination.answer` makes the answer when there is room, or at ``until`` (monotonic
@@ -191,4 +191,4 @@ class Later(NamedTuple):
     until: float
 
 
-Output = Respond | Send | Later
+Output = Respond | Send | RespondLater

@@ -43,7 +43,7 @@ from srmp_spark.wsrm.codec.faults import FaultCode, fault_of
 from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
 from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_answers import version_of
-from srmp_spark.wsrm.receiving.destination_effects import Later
+from srmp_spark.wsrm.receiving.destination_effects import RespondLater
 from srmp_spark.wsrm.sending.source import RmSource
 from srmp_spark.wsrm.sending.source_effects import Control, RmSourceSettings
 from tests.kit.fuzz.judge import Outcome, Target, ViolationError
@@ -222,7 +222,7 @@ def _to_a_destination(message: SoapMessage) -> None:
         store.begin(Commit(list(received.deliveries), destination.changes()))
         for outputs in destination.committed([received], store.finish(), 1.0):
             for output in outputs:
-                if not isinstance(output, Later) and output.message is not None:
+                if not isinstance(output, RespondLater) and output.message is not None:
                     decode(encode(output.message))
     destination.poll(1e6, 10**12)
     if [number for identifier, number, _ in store.rows if identifier == OURS] not in ([1], [1, 2]):

@@ -30,10 +30,10 @@ from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapV
 from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import (
     DestinationSettings,
-    Later,
     Output,
     ReceiveDecision,
     Respond,
+    RespondLater,
 )
 from srmp_spark.wsrm.sending.source import RmSource
 from tests.kit import schedules
@@ -235,7 +235,7 @@ class Simulation:
         self, outputs: list[Output], answer: Callable[[SoapMessage | None], None] | None = None
     ) -> None:
         for output in outputs:
-            assert not isinstance(output, Later), "none of our sources makes an Offer"
+            assert not isinstance(output, RespondLater), "none of our sources makes an Offer"
             message = output.message
             if message is not None:
                 for ack in message.acknowledgements:
@@ -270,7 +270,7 @@ class Simulation:
             if each.told == 0 and not each.is_anonymous and each.state.name == "OPEN"
         }
         outputs = self.destination.set_room(max(0, self.buffer - self.store.waiting))
-        said = [output.message for output in outputs if not isinstance(output, Later)]
+        said = [output.message for output in outputs if not isinstance(output, RespondLater)]
         told = {ack.identifier for message in said if message for ack in message.acknowledgements}
         if self.destination.flow.get_buffer_remaining() and waits - told:
             self.problems.append(
