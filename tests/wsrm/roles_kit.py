@@ -30,7 +30,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     ReceiveDecision,
     Respond,
     RespondLater,
-    Send,
+    SendSeparately,
     SequenceRow,
 )
 
@@ -98,11 +98,11 @@ class Queue:
         assert outputs[0].message is not None
         return outputs[0].message
 
-    def sent(self, sent: SoapMessage) -> Send:
+    def sent(self, sent: SoapMessage) -> SendSeparately:
         """The one message of our own; the HTTP answer is empty."""
         respond, send = self.say(sent)
         assert respond == Respond(None)
-        assert isinstance(send, Send)
+        assert isinstance(send, SendSeparately)
         return send
 
     # --- what a client says -----------------------------------------------------------------------------------------------

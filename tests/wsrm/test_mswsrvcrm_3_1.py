@@ -13,7 +13,11 @@ from srmp_spark.wsrm.codec.decoder import decode
 from srmp_spark.wsrm.codec.elements import ABSENT, CloseSequence
 from srmp_spark.wsrm.codec.encoder import encode
 from srmp_spark.wsrm.limits import BUFFER_REMAINING_MAX
-from srmp_spark.wsrm.receiving.destination_effects import DestinationSettings, Respond, Send
+from srmp_spark.wsrm.receiving.destination_effects import (
+    DestinationSettings,
+    Respond,
+    SendSeparately,
+)
 from srmp_spark.wsrm.receiving.flow_control import (
     TRANSITIONS,
     FlowControlEvent,
@@ -125,7 +129,7 @@ def test_the_seven_messages_of_the_document() -> None:
 
     def heard(outputs: list[object]) -> None:
         for output in outputs:
-            if isinstance(output, Send):
+            if isinstance(output, SendSeparately):
                 (ack,) = output.message.acknowledgements
                 said.append((ack.ranges, ack.buffer_remaining))
                 assert encode(output.message).count(b"BufferRemaining") == 2
@@ -217,7 +221,7 @@ def test_when_room_returns_an_acknowledgement_goes_out_unasked() -> None:
     assert queue.sent(queue.number(1, asks=True)).message.acknowledgements[0].buffer_remaining == 0
     assert queue.destination.set_room(0) == []
     (send,) = queue.destination.set_room(1)
-    assert isinstance(send, Send)
+    assert isinstance(send, SendSeparately)
     assert send.endpoint == THERE
     assert (
         send.message.acknowledgements[0].ranges,

@@ -35,7 +35,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     DestinationSettings,
     Durable,
     Respond,
-    Send,
+    SendSeparately,
 )
 from srmp_spark.wsrm.receiving.inbound_sequence import size_of
 from srmp_spark.wsrm.receiving.inbound_states import (
@@ -447,7 +447,7 @@ def test_several_messages_share_one_acknowledgement_to_an_address() -> None:
     assert queue.destination.poll(queue.now, queue.utc) == []
     queue.now += 0.05
     (send,) = queue.destination.poll(queue.now, queue.utc)
-    assert isinstance(send, Send)
+    assert isinstance(send, SendSeparately)
     assert send.endpoint == THERE
     assert send.message.to == THERE.address
     assert send.message.acknowledgements[0].ranges == ((1, 3),)
@@ -529,7 +529,7 @@ def test_after_a_restart_clients_with_an_address_hear_of_room() -> None:
     queue.restart()
     assert queue.destination.set_room(0) == []
     (send,) = queue.destination.set_room(1)
-    assert isinstance(send, Send)
+    assert isinstance(send, SendSeparately)
     assert send.message.acknowledgements[0].buffer_remaining == 1
     assert queue.destination.set_room(1) == []
 

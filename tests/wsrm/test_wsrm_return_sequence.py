@@ -22,7 +22,7 @@ from srmp_spark.wsrm.codec.elements import (
     TerminateSequenceResponse,
 )
 from srmp_spark.wsrm.codec.namespaces import RmVersion
-from srmp_spark.wsrm.receiving.destination_effects import Respond, RespondLater, Send
+from srmp_spark.wsrm.receiving.destination_effects import Respond, RespondLater, SendSeparately
 from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
@@ -241,9 +241,9 @@ def test_1_0_with_an_address_the_ends_are_messages_of_their_own() -> None:
     assert queue.say(queue.number(1)) == [Respond(None)]
     respond, told, last = queue.say(last_of(queue, 2))
     assert respond == Respond(None)
-    assert isinstance(told, Send)
+    assert isinstance(told, SendSeparately)
     assert told.message.acknowledgements[0].ranges == ((1, 2),)
-    assert isinstance(last, Send)
+    assert isinstance(last, SendSeparately)
     assert last.endpoint == THERE
     assert (last.message.to, last.message.sequence) == (
         THERE.address,
@@ -279,8 +279,8 @@ def test_1_1_with_an_address_the_other_sequence_is_closed_and_terminated() -> No
                 replace(of_rm(queue, content, "urn:m7"), reply_to=THERE)
             )
             assert respond == Respond(None)
-            assert isinstance(answer, Send)
-            assert isinstance(own, Send)
+            assert isinstance(answer, SendSeparately)
+            assert isinstance(own, SendSeparately)
             assert answer.message.content == theirs
             assert answer.message.acknowledgements[0].is_final
             assert (own.endpoint, own.message.content, own.message.relates_to) == (THERE, ours, "")
@@ -300,7 +300,7 @@ def test_0_is_said_to_a_client_with_an_address() -> None:
     queue = opened(buffer=1, acks_to=THERE)
     assert queue.sent(queue.number(1, asks=True)).message.acknowledgements[0].buffer_remaining == 0
     (send,) = queue.destination.set_room(1)
-    assert isinstance(send, Send)
+    assert isinstance(send, SendSeparately)
     assert send.message.acknowledgements[0].buffer_remaining == 1
 
 

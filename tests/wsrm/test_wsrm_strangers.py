@@ -26,7 +26,7 @@ from srmp_spark.wsrm.codec.encoder import encode
 from srmp_spark.wsrm.codec.faults import FaultCode, code_of
 from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS
 from srmp_spark.wsrm.receiving.destination import RmDestination
-from srmp_spark.wsrm.receiving.destination_effects import DestinationSettings, Send
+from srmp_spark.wsrm.receiving.destination_effects import DestinationSettings, SendSeparately
 from srmp_spark.wsrm.receiving.inbound_sequence import Held, size_of
 from srmp_spark.wsrm.receiving.inbound_states import InboundState
 from tests.kit.certificate import Authority, Identity
@@ -115,7 +115,7 @@ def test_who_was_told_0_hears_of_room_once_and_who_polls_with_make_connection_li
     queue.sent(queue.number(1, asks=True))
     assert queue.destination.set_room(0) == []
     (send,) = queue.destination.set_room(1)
-    assert isinstance(send, Send)
+    assert isinstance(send, SendSeparately)
     assert queue.destination.set_room(1) == []
     asks = queue.open(polled, message_id="urn:m2")
     for _ in range(30):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.receipts.receipts_sender import Outcome, ReceiptsSender
     from srmp_spark.queue_manager.trust.tls import ClientTls
     from srmp_spark.store.tables.wsrm_sequences import Origin
-    from srmp_spark.wsrm.receiving.destination_effects import Send
+    from srmp_spark.wsrm.receiving.destination_effects import SendSeparately
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class WsrmSender:
         self._tls = tls
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def send(self, send: Send, origin: Origin) -> None:
+    def send(self, send: SendSeparately, origin: Origin) -> None:
         """Schedule one attempt to deliver a message, if the allow-list permits its address.
 
         Beyond SENDS_MAX messages in flight the message is dropped. A failure is only logged.
@@ -60,7 +60,7 @@ class WsrmSender:
         found = await self._receipts.judged(url, peer=origin.peer, sender_name=origin.sender_name)
         return not isinstance(found, str)
 
-    async def _send(self, send: Send, origin: Origin) -> None:
+    async def _send(self, send: SendSeparately, origin: Origin) -> None:
         message = send.message
 
         async def call(parts: UrlParts, addresses: tuple[str, ...]) -> Outcome:

@@ -28,7 +28,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     Output,
     ReceiveDecision,
     Respond,
-    Send,
+    SendSeparately,
 )
 from srmp_spark.wsrm.receiving.flow_control import FlowControlObject
 from srmp_spark.wsrm.receiving.inbound_sequence import InboundSequence
@@ -127,7 +127,9 @@ class DestinationAnswers:
             )
             if sequence.returns and not sequence.is_anonymous:
                 outputs.append(
-                    Send(sequence.acks_to, return_sequence.close(sequence, self._here(request)))
+                    SendSeparately(
+                        sequence.acks_to, return_sequence.close(sequence, self._here(request))
+                    )
                 )
             return outputs
         if kind is AnswerKind.TERMINATED:
@@ -159,7 +161,7 @@ class DestinationAnswers:
             return outputs
         ours = return_sequence.terminate(sequence, self._here(request), ack, request.message_id)
         if not sequence.is_anonymous:
-            return [*outputs, Send(sequence.acks_to, replace(ours, relates_to=""))]
+            return [*outputs, SendSeparately(sequence.acks_to, replace(ours, relates_to=""))]
         return [Respond(ours)] if sequence.rm is RmVersion.V1_0 else outputs
 
     def ends_return_sequence(self, request: SoapMessage, sequence: InboundSequence) -> bool:
@@ -198,17 +200,19 @@ class DestinationAnswers:
         )
         if sequence.is_anonymous:
             return [Respond(message)]
-        outputs: list[Output] = [Respond(None), Send(sequence.acks_to, message)]
+        outputs: list[Output] = [Respond(None), SendSeparately(sequence.acks_to, message)]
         if self.ends_return_sequence(request, sequence):
             outputs.append(
-                Send(sequence.acks_to, return_sequence.last_message(sequence, self._here(request)))
+                SendSeparately(
+                    sequence.acks_to, return_sequence.last_message(sequence, self._here(request))
+                )
             )
         return outputs
 
-    def unsolicited(self, sequence: InboundSequence) -> Send:
+    def unsolicited(self, sequence: InboundSequence) -> SendSeparately:
         """Return an acknowledgement that nothing requested, for the address of the source."""
         acks = (self._acknowledgement(sequence),)
-        return Send(
+        return SendSeparately(
             sequence.acks_to,
             self._message(sequence, "SequenceAcknowledgement", sequence.acks_to, acks=acks),
         )
@@ -244,7 +248,7 @@ class DestinationAnswers:
         reply_to = request.reply_to
         message = self._message(sequence, name, reply_to, request.message_id, content, acks)
         if reply_to is not None and is_address(reply_to, request.addressing):
-            return [Respond(None), Send(reply_to, message)]
+            return [Respond(None), SendSeparately(reply_to, message)]
         return [Respond(message)]
 
     def _fault(self, received: ReceiveDecision, sequence: InboundSequence | None) -> list[Output]:
@@ -268,7 +272,11 @@ class DestinationAnswers:
             content=fault,
             parameters=() if endpoint is None else endpoint.reference_parameters,
         )
-        return [Respond(message)] if endpoint is None else [Respond(None), Send(endpoint, message)]
+        return (
+            [Respond(message)]
+            if endpoint is None
+            else [Respond(None), SendSeparately(endpoint, message)]
+        )
 
     def _message(
         self,

@@ -173,7 +173,7 @@ class Respond(NamedTuple):
     message: SoapMessage | None
 
 
-class Send(NamedTuple):
+class SendSeparately(NamedTuple):
     """Output: a separate message to ``endpoint``, if the URL policy allows the address."""
 
     endpoint: EndpointReference
@@ -191,4 +191,4 @@ class RespondLater(NamedTuple):
     until: float
 
 
-Output = Respond | Send | RespondLater
+Output = Respond | SendSeparately | RespondLater
