@@ -27,7 +27,7 @@ from srmp_spark.wsrm.codec.faults import FaultCode, code_of
 from srmp_spark.wsrm.codec.namespaces import MAKE_CONNECTION_ANONYMOUS
 from srmp_spark.wsrm.receiving.destination import RmDestination
 from srmp_spark.wsrm.receiving.destination_effects import DestinationSettings, SendSeparately
-from srmp_spark.wsrm.receiving.inbound_sequence import Held, size_of
+from srmp_spark.wsrm.receiving.inbound_sequence import HeldBytes, size_of
 from srmp_spark.wsrm.receiving.inbound_states import InboundState
 from tests.kit.certificate import Authority, Identity
 
@@ -150,7 +150,7 @@ def test_a_message_behind_a_gap_costs_all_that_it_came_with() -> None:
 
 def test_all_queues_share_what_may_wait_behind_gaps() -> None:
     """And what is delivered or dropped is given back."""
-    held = Held()
+    held = HeldBytes()
     first, second, other = Queue(), Queue(), Queue()
     other.open()
     cost = size_of(decode(encode(other.number(2))))

@@ -62,7 +62,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     RespondLater,
     SequenceRow,
 )
-from srmp_spark.wsrm.receiving.inbound_sequence import Held, InboundSequence
+from srmp_spark.wsrm.receiving.inbound_sequence import HeldBytes, InboundSequence
 from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class ReliableQueues:
         self._sender = sender
         self._new_identifier = new_identifier
         self._settings = settings
-        self._held = Held()
+        self._held = HeldBytes()
         self._loop = asyncio.get_running_loop()
         self._destinations: dict[str, RmDestination] = {}
         self._origins: dict[str, Origin] = {}

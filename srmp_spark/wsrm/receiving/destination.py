@@ -53,7 +53,7 @@ from srmp_spark.wsrm.receiving.destination_effects import (
     SequenceRow,
 )
 from srmp_spark.wsrm.receiving.flow_control import FlowControlObject
-from srmp_spark.wsrm.receiving.inbound_sequence import Held, InboundSequence, size_of
+from srmp_spark.wsrm.receiving.inbound_sequence import HeldBytes, InboundSequence, size_of
 from srmp_spark.wsrm.receiving.inbound_states import (
     TRANSITIONS,
     InboundEvent,
@@ -87,10 +87,10 @@ class RmDestination:
         address: str,
         new_identifier: Callable[[], str],
         settings: DestinationSettings | None = None,
-        held: Held | None = None,
+        held: HeldBytes | None = None,
     ) -> None:
         self.settings = settings or DestinationSettings()
-        self._held = held or Held()
+        self._held = held or HeldBytes()
         self._new_identifier = new_identifier
         self.flow = self.flow_class(self.settings.buffer, self.settings.buffer)
         self._sequences: dict[str, InboundSequence] = {}

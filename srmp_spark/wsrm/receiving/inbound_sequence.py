@@ -13,7 +13,7 @@ HELD_OVERHEAD = 512
 """Bytes of memory that a held message costs in addition to its content."""
 
 
-class Held:
+class HeldBytes:
     """Counts the bytes of all messages that wait after gaps.
 
     The destinations of all queues share one counter.
