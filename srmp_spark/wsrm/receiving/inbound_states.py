@@ -57,7 +57,7 @@ class Reaction(Enum):
     NOTHING = auto()
 
 
-class Step(NamedTuple):
+class InboundStep(NamedTuple):
     """The next state of a sequence, and the reaction to the event."""
 
     state: InboundState
@@ -65,27 +65,27 @@ class Step(NamedTuple):
 
 
 _S, _E, _R = InboundState, InboundEvent, Reaction
-TRANSITIONS: Mapping[tuple[InboundState, InboundEvent], Step] = {
-    (_S.OPEN, _E.NEW_MESSAGE): Step(_S.OPEN, _R.TAKE),
-    (_S.OPEN, _E.KNOWN_MESSAGE): Step(_S.OPEN, _R.ACKNOWLEDGE),
-    (_S.OPEN, _E.ACK_REQUESTED): Step(_S.OPEN, _R.ACKNOWLEDGE),
-    (_S.OPEN, _E.CLOSE_SEQUENCE): Step(_S.CLOSED, _R.ANSWER),
-    (_S.OPEN, _E.TERMINATE_SEQUENCE): Step(_S.TERMINATED, _R.ANSWER),
-    (_S.OPEN, _E.TIME_IS_OVER): Step(_S.TERMINATED, _R.NOTHING),
-    (_S.CLOSED, _E.NEW_MESSAGE): Step(_S.CLOSED, _R.SEQUENCE_CLOSED),
-    (_S.CLOSED, _E.KNOWN_MESSAGE): Step(_S.CLOSED, _R.ACKNOWLEDGE),
-    (_S.CLOSED, _E.ACK_REQUESTED): Step(_S.CLOSED, _R.ACKNOWLEDGE),
-    (_S.CLOSED, _E.CLOSE_SEQUENCE): Step(_S.CLOSED, _R.ANSWER),
-    (_S.CLOSED, _E.TERMINATE_SEQUENCE): Step(_S.TERMINATED, _R.ANSWER),
-    (_S.CLOSED, _E.TIME_IS_OVER): Step(_S.TERMINATED, _R.NOTHING),
-    (_S.TERMINATED, _E.NEW_MESSAGE): Step(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
-    (_S.TERMINATED, _E.KNOWN_MESSAGE): Step(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
-    (_S.TERMINATED, _E.ACK_REQUESTED): Step(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
-    (_S.TERMINATED, _E.CLOSE_SEQUENCE): Step(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
-    (_S.TERMINATED, _E.TERMINATE_SEQUENCE): Step(_S.TERMINATED, _R.ANSWER),
-    (_S.TERMINATED, _E.TIME_IS_OVER): Step(_S.UNKNOWN, _R.NOTHING),
+TRANSITIONS: Mapping[tuple[InboundState, InboundEvent], InboundStep] = {
+    (_S.OPEN, _E.NEW_MESSAGE): InboundStep(_S.OPEN, _R.TAKE),
+    (_S.OPEN, _E.KNOWN_MESSAGE): InboundStep(_S.OPEN, _R.ACKNOWLEDGE),
+    (_S.OPEN, _E.ACK_REQUESTED): InboundStep(_S.OPEN, _R.ACKNOWLEDGE),
+    (_S.OPEN, _E.CLOSE_SEQUENCE): InboundStep(_S.CLOSED, _R.ANSWER),
+    (_S.OPEN, _E.TERMINATE_SEQUENCE): InboundStep(_S.TERMINATED, _R.ANSWER),
+    (_S.OPEN, _E.TIME_IS_OVER): InboundStep(_S.TERMINATED, _R.NOTHING),
+    (_S.CLOSED, _E.NEW_MESSAGE): InboundStep(_S.CLOSED, _R.SEQUENCE_CLOSED),
+    (_S.CLOSED, _E.KNOWN_MESSAGE): InboundStep(_S.CLOSED, _R.ACKNOWLEDGE),
+    (_S.CLOSED, _E.ACK_REQUESTED): InboundStep(_S.CLOSED, _R.ACKNOWLEDGE),
+    (_S.CLOSED, _E.CLOSE_SEQUENCE): InboundStep(_S.CLOSED, _R.ANSWER),
+    (_S.CLOSED, _E.TERMINATE_SEQUENCE): InboundStep(_S.TERMINATED, _R.ANSWER),
+    (_S.CLOSED, _E.TIME_IS_OVER): InboundStep(_S.TERMINATED, _R.NOTHING),
+    (_S.TERMINATED, _E.NEW_MESSAGE): InboundStep(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
+    (_S.TERMINATED, _E.KNOWN_MESSAGE): InboundStep(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
+    (_S.TERMINATED, _E.ACK_REQUESTED): InboundStep(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
+    (_S.TERMINATED, _E.CLOSE_SEQUENCE): InboundStep(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
+    (_S.TERMINATED, _E.TERMINATE_SEQUENCE): InboundStep(_S.TERMINATED, _R.ANSWER),
+    (_S.TERMINATED, _E.TIME_IS_OVER): InboundStep(_S.UNKNOWN, _R.NOTHING),
     **{
-        (_S.UNKNOWN, event): Step(_S.UNKNOWN, _R.UNKNOWN_SEQUENCE)
+        (_S.UNKNOWN, event): InboundStep(_S.UNKNOWN, _R.UNKNOWN_SEQUENCE)
         for event in _E
         if event is not _E.TIME_IS_OVER
     },
