@@ -48,7 +48,7 @@ class Timer(Enum):
     STOPPED = auto()
 
 
-class Step(NamedTuple):
+class PollingStep(NamedTuple):
     """The next state of the source, and the action on POLLING_TIMER."""
 
     state: PollingState
@@ -56,18 +56,18 @@ class Step(NamedTuple):
 
 
 _S, _E, _T = PollingState, PollingEvent, Timer
-TRANSITIONS: Mapping[tuple[PollingState, PollingEvent], Step] = {
-    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_ROOM): Step(_S.NOT_POLLING, _T.LEFT),
-    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_FULL): Step(_S.POLLING, _T.STARTED),
-    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_SILENT): Step(_S.NOT_POLLING, _T.LEFT),
-    (_S.NOT_POLLING, _E.SEQ_TERMINATED): Step(_S.TERMINATED, _T.LEFT),
-    (_S.POLLING, _E.SEQ_ACK_RECEIVED_ROOM): Step(_S.NOT_POLLING, _T.STOPPED),
-    (_S.POLLING, _E.SEQ_ACK_RECEIVED_FULL): Step(_S.POLLING, _T.LEFT),
-    (_S.POLLING, _E.SEQ_ACK_RECEIVED_SILENT): Step(_S.POLLING, _T.LEFT),
-    (_S.POLLING, _E.POLLING_TIMER_EXPIRED): Step(_S.POLLING, _T.RESTARTED),
-    (_S.POLLING, _E.SEQ_TERMINATED): Step(_S.TERMINATED, _T.STOPPED),
+TRANSITIONS: Mapping[tuple[PollingState, PollingEvent], PollingStep] = {
+    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_ROOM): PollingStep(_S.NOT_POLLING, _T.LEFT),
+    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_FULL): PollingStep(_S.POLLING, _T.STARTED),
+    (_S.NOT_POLLING, _E.SEQ_ACK_RECEIVED_SILENT): PollingStep(_S.NOT_POLLING, _T.LEFT),
+    (_S.NOT_POLLING, _E.SEQ_TERMINATED): PollingStep(_S.TERMINATED, _T.LEFT),
+    (_S.POLLING, _E.SEQ_ACK_RECEIVED_ROOM): PollingStep(_S.NOT_POLLING, _T.STOPPED),
+    (_S.POLLING, _E.SEQ_ACK_RECEIVED_FULL): PollingStep(_S.POLLING, _T.LEFT),
+    (_S.POLLING, _E.SEQ_ACK_RECEIVED_SILENT): PollingStep(_S.POLLING, _T.LEFT),
+    (_S.POLLING, _E.POLLING_TIMER_EXPIRED): PollingStep(_S.POLLING, _T.RESTARTED),
+    (_S.POLLING, _E.SEQ_TERMINATED): PollingStep(_S.TERMINATED, _T.STOPPED),
     **{
-        (_S.TERMINATED, event): Step(_S.TERMINATED, _T.LEFT)
+        (_S.TERMINATED, event): PollingStep(_S.TERMINATED, _T.LEFT)
         for event in _E
         if event is not _E.POLLING_TIMER_EXPIRED
     },
