@@ -22,9 +22,9 @@ from srmp_spark.wsrm.codec.elements import (
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
-    Fault,
     Sequence,
     SequenceAcknowledgement,
+    SoapFault,
     SoapMessage,
 )
 from srmp_spark.wsrm.codec.encoder import encode, http_fields
@@ -91,10 +91,10 @@ class Client:
         assert answer is not None, status
         return answer
 
-    def fault(self, sent: SoapMessage) -> tuple[int, Fault]:
+    def fault(self, sent: SoapMessage) -> tuple[int, SoapFault]:
         status, answer = self.say(sent)
         assert answer is not None
-        assert isinstance(answer.content, Fault), answer
+        assert isinstance(answer.content, SoapFault), answer
         return status, answer.content
 
     # --- messages -----------------------------------------------------------------------------------------------------------

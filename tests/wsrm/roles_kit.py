@@ -15,9 +15,9 @@ from srmp_spark.wsrm.codec.elements import (
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
-    Fault,
     Sequence,
     SequenceAcknowledgement,
+    SoapFault,
     SoapMessage,
 )
 from srmp_spark.wsrm.codec.encoder import encode
@@ -151,9 +151,9 @@ class Queue:
         ack = self.ack_of(sent)
         return ack.ranges, ack.buffer_remaining
 
-    def fault_of(self, sent: SoapMessage) -> Fault:
+    def fault_of(self, sent: SoapMessage) -> SoapFault:
         content = self.answer(sent).content
-        assert isinstance(content, Fault)
+        assert isinstance(content, SoapFault)
         return content
 
     @property

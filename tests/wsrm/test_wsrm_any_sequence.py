@@ -16,7 +16,7 @@ from srmp_spark.wsrm.codec.decoder import decode
 from srmp_spark.wsrm.codec.elements import (
     CreateSequenceResponse,
     EndpointReference,
-    Fault,
+    SoapFault,
     SoapMessage,
 )
 from srmp_spark.wsrm.codec.encoder import encode
@@ -114,7 +114,7 @@ def test_three_requests_of_two_versions_end_nothing() -> None:
     identifier = queue.open()
     (fault,) = ask(queue, request(NEW, "CloseSequence", identifier, 2, acks_to=""))
     assert fault is not None
-    assert isinstance(fault.content, Fault)
+    assert isinstance(fault.content, SoapFault)
     assert "another version" in fault.content.reason
     assert queue.told(queue.number(1)) == (((1, 1),), 7), "its own client does not notice"
 
@@ -133,7 +133,7 @@ def test_a_sequence_is_moved_by_its_own_version_alone(operation: str, mine: Vers
         for number in (1, 2):
             (said,) = ask(queue, request(other, operation, identifier, number, acks_to=""))
             assert said is not None
-            assert isinstance(said.content, Fault)
+            assert isinstance(said.content, SoapFault)
     assert queue.rows[identifier] == before
     assert queue.delivered == []
 
@@ -238,7 +238,7 @@ def test_one_that_no_reader_could_read_again_is_refused_before_anything_is_store
     names = " ".join(f"e{number}:x b{number}:y" for number in range(ATTRIBUTES_MAX - 5))
     (said,) = ask(queue, with_parameter(ATTRIBUTES_MAX - 5, f"<e7:session>{names}</e7:session>"))
     assert said is not None
-    assert isinstance(said.content, Fault)
+    assert isinstance(said.content, SoapFault)
     assert "AcksTo cannot be written again" in said.content.reason
     assert queue.rows == {}
 

@@ -17,7 +17,7 @@ from roles_kit import NEW, OLD
 from test_wsrm_any_sequence import request, with_parameter
 
 from srmp_spark.testing.queue_manager import RunningQueueManager
-from srmp_spark.wsrm.codec.elements import CreateSequenceResponse, Fault
+from srmp_spark.wsrm.codec.elements import CreateSequenceResponse, SoapFault
 from srmp_spark.wsrm.codec.encoder import encode, http_fields
 
 SOAP = {NEW[0]: "application/soap+xml", OLD[0]: "text/xml"}
@@ -112,7 +112,7 @@ def test_a_row_that_cannot_be_read_is_set_aside_and_everything_else_starts(
     bad.close()
     good.close()
     assert good.told(good.number(2))[0] == 2
-    assert isinstance(bad.answer(bad.number(1)).content, Fault)
+    assert isinstance(bad.answer(bad.number(1)).content, SoapFault)
     (told,) = requests.get(f"{running.api}/v1/status", timeout=PATIENCE).json()["set_aside"]
     assert (told["table"], told["key"]) == ("wsrm_sequences", f"private$/orders {identifier}")
     assert "store.set_aside" in running.stderr()

@@ -30,12 +30,12 @@ from srmp_spark.wsrm.codec.elements import (
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
-    Fault,
     IncompleteSequenceBehavior,
     MakeConnection,
     Offer,
     Sequence,
     SequenceAcknowledgement,
+    SoapFault,
     SoapMessage,
     TerminateSequence,
     TerminateSequenceResponse,
@@ -173,13 +173,13 @@ def test_every_body_in_every_version_is_read_as_written_and_valid(
             message(versions, content=content, message_id="urn:m", to="http://h/q?a=1&b=2")
         )
         read = decode(envelope).content
-        if isinstance(content, Fault) and isinstance(read, Fault) and not read.identifier:
+        if isinstance(content, SoapFault) and isinstance(read, SoapFault) and not read.identifier:
             content = replace(
                 content, identifier=""
             )  # SOAP 1.1 has no place for it in 1.0, or for CreateSequenceRefused
             assert versions[0] is SoapVersion.V1_1
         if (
-            isinstance(content, Fault)
+            isinstance(content, SoapFault)
             and code_of(content) in THE_CODE_ITSELF
             and versions[0] is SoapVersion.V1_1
         ):
@@ -406,17 +406,17 @@ def test_faults_of_soap_1_1_are_in_a_header() -> None:
         assert b"<r:SequenceFault><r:FaultCode>r:UnknownSequence</r:FaultCode>" in envelope
         assert b"<faultcode>s:Client</faultcode>" in envelope
         read = decode(envelope)
-        assert isinstance(read.content, Fault)
+        assert isinstance(read.content, SoapFault)
         assert code_of(read.content) is FaultCode.UNKNOWN_SEQUENCE
         refused = encode(message(versions, content=fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm)))
         assert b"SequenceFault" not in refused
         assert b":CreateSequenceRefused</faultcode>" in refused
-    assert code_of(Fault(Blame.SENDER, "{urn:x}UnknownSequence")) is None
+    assert code_of(SoapFault(Blame.SENDER, "{urn:x}UnknownSequence")) is None
 
 
 def test_metros_faults_say_which_sequence() -> None:
     read = decode(sample("metro_wire_rm11_fault_SequenceClosed.xml"))
-    assert isinstance(read.content, Fault)
+    assert isinstance(read.content, SoapFault)
     assert code_of(read.content) is FaultCode.SEQUENCE_CLOSED
     assert read.content.identifier == "uuid:48552a54-0256-4abd-bfeb-98645484b637"
     assert read.rm is RmVersion.V1_1

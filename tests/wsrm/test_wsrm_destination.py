@@ -20,10 +20,10 @@ from srmp_spark.wsrm.codec.elements import (
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
-    Fault,
     MakeConnection,
     Sequence,
     SequenceAcknowledgement,
+    SoapFault,
     TerminateSequence,
     TerminateSequenceResponse,
 )
@@ -222,7 +222,7 @@ def test_every_event_in_every_state(state: InboundState, restarted: bool) -> Non
             event = InboundEvent.NEW_MESSAGE if event is InboundEvent.KNOWN_MESSAGE else event
         expected = TRANSITIONS[state, event]
         answer = queue.answer(send(queue))
-        fault = code_of(answer.content) if isinstance(answer.content, Fault) else None
+        fault = code_of(answer.content) if isinstance(answer.content, SoapFault) else None
         if expected.reaction is Reaction.TAKE:
             assert answer.acknowledgements[0].ranges == ((1, 2 if restarted else 3),)
         elif expected.reaction is Reaction.ACKNOWLEDGE:
@@ -232,7 +232,7 @@ def test_every_event_in_every_state(state: InboundState, restarted: bool) -> Non
             assert isinstance(answer.content, CloseSequenceResponse | TerminateSequenceResponse)
         else:
             assert fault is FaultCode[expected.reaction.name]
-            assert isinstance(answer.content, Fault)
+            assert isinstance(answer.content, SoapFault)
             assert answer.content.identifier == queue.identifier
             assert answer.action == RmVersion.V1_1.action("fault")
         assert (fault is FaultCode.SEQUENCE_CLOSED) == bool(fault and answer.acknowledgements)
@@ -377,7 +377,7 @@ def test_close_with_a_gap_tells_what_is_missing_and_refuses_it_later() -> None:
         SequenceAcknowledgement(queue.identifier, ((1, 1),), (), True, 7),
     )
     late = queue.answer(queue.number(2))
-    assert isinstance(late.content, Fault)
+    assert isinstance(late.content, SoapFault)
     assert code_of(late.content) is FaultCode.SEQUENCE_CLOSED
     assert late.acknowledgements[0].is_final
     assert queue.numbers == [1]

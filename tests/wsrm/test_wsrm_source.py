@@ -17,8 +17,8 @@ from srmp_spark.wsrm.codec.elements import (
     CloseSequenceResponse,
     CreateSequence,
     CreateSequenceResponse,
-    Fault,
     SequenceAcknowledgement,
+    SoapFault,
     TerminateSequence,
     TerminateSequenceResponse,
 )
@@ -348,7 +348,7 @@ def test_a_peer_that_forgot_a_sequence_that_is_done_has_done_what_we_wanted() ->
 def test_an_application_fault_is_no_fault_about_the_sequence() -> None:
     sender = Sender().open(1)
     sender.new()
-    assert sender.heard(content=Fault(Blame.RECEIVER, "", "out of stock")) == []
+    assert sender.heard(content=SoapFault(Blame.RECEIVER, "", "out of stock")) == []
     assert sender.source.state is RmSourceState.OPEN
 
 

@@ -47,7 +47,7 @@ from srmp_spark.store.tables.wsrm_sequences import Origin, StoredSequence
 from srmp_spark.wsrm.codec.elements import (
     CloseSequence,
     CreateSequence,
-    Fault,
+    SoapFault,
     SoapMessage,
     TerminateSequence,
 )
@@ -310,7 +310,7 @@ class ReliableQueues:
         self._manager.metrics.refuse(503, "internal")
         destination.put_back(before, known=self._origins.keys())
 
-    def _tell_fault(self, queue: str, origin: Origin, fault: Fault) -> None:
+    def _tell_fault(self, queue: str, origin: Origin, fault: SoapFault) -> None:
         """Count a fault in the metrics, and log it once for each queue and kind of fault.
 
         At most KEYS_MAX pairs are logged. A client seldom shows its user the fault that it

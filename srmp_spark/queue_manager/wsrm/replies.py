@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from srmp_spark.wsrm.codec.elements import Blame, Fault, SoapMessage
+from srmp_spark.wsrm.codec.elements import Blame, SoapFault, SoapMessage
 from srmp_spark.wsrm.codec.encoder import encode, http_fields
 from srmp_spark.wsrm.codec.faults import SoapFaultError
 from srmp_spark.wsrm.codec.namespaces import RM_OF, AddressingVersion, RmVersion, SoapVersion, split
@@ -28,7 +28,9 @@ def reply_of(respond: Respond) -> SoapReply:
     message = respond.message
     if message is None:
         return SoapReply(202, {}, b"")
-    status = _status(message.content, message.soap) if isinstance(message.content, Fault) else 200
+    status = (
+        _status(message.content, message.soap) if isinstance(message.content, SoapFault) else 200
+    )
     # SOAPAction is a header field of requests only.
     fields = {"Content-Type": http_fields(message)["Content-Type"]}
     return SoapReply(status, fields, encode(message))
@@ -58,6 +60,6 @@ def reply_of_error(error: SoapFaultError) -> SoapReply:
     )
 
 
-def _status(fault: Fault, soap: SoapVersion) -> int:
+def _status(fault: SoapFault, soap: SoapVersion) -> int:
     """Return the HTTP status of a fault (SOAP 1.1 section 6.2; SOAP 1.2 part 2 section 7.5.2.2)."""
     return 400 if soap is SoapVersion.V1_2 and fault.blame is Blame.SENDER else 500

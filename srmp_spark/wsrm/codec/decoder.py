@@ -18,9 +18,9 @@ from srmp_spark.wsrm.codec.elements import (
     Blame,
     Content,
     EndpointReference,
-    Fault,
     Sequence,
     SequenceAcknowledgement,
+    SoapFault,
     SoapMessage,
 )
 from srmp_spark.wsrm.codec.fault_reader import read_fault, read_sequence_fault
@@ -123,7 +123,7 @@ class _Reading:
         self._ack_requested: list[AckRequested] = []
         self._acknowledgements: list[SequenceAcknowledgement] = []
         self._refused: list[str] = []
-        self._sequence_fault: Fault | None = None
+        self._sequence_fault: SoapFault | None = None
         self._pending: bool | None = None
         self._rm: RmVersion | None = None
 
@@ -158,7 +158,7 @@ class _Reading:
             refused=tuple(self._refused),
             message_pending=self._pending,
             content=content,
-            body=tree.body if content is None or isinstance(content, Fault) else b"",
+            body=tree.body if content is None or isinstance(content, SoapFault) else b"",
             size=size,
         )
 
@@ -246,7 +246,7 @@ class _Reading:
             return None
         return read_content(element, self._addressing)
 
-    def _fault(self, element: Element) -> Fault:
+    def _fault(self, element: Element) -> SoapFault:
         fault = read_fault(element, self._tree.soap, self._sequence_fault)
         rm = RM_OF.get(split(fault.subcode)[0])
         if rm is not None:

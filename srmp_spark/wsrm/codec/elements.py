@@ -165,7 +165,7 @@ class Blame(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SoapFault:
     """Body: an error of SOAP or of the protocol.
 
     In SOAP 1.1 the header ``SequenceFault`` carries ``subcode`` and ``identifier``.
@@ -189,7 +189,7 @@ Content = (
     | TerminateSequence
     | TerminateSequenceResponse
     | MakeConnection
-    | Fault
+    | SoapFault
 )
 """Any protocol element that the Body of a message can hold."""
 

@@ -16,12 +16,12 @@ from srmp_spark.wsrm.codec.elements import (
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
-    Fault,
     IncompleteSequenceBehavior,
     MakeConnection,
     Offer,
     Sequence,
     SequenceAcknowledgement,
+    SoapFault,
     SoapMessage,
     TerminateSequence,
 )
@@ -93,7 +93,7 @@ def _reliable(message: SoapMessage) -> list[str]:
             parts.append(_sequence(message.sequence, rm))
     content = message.content
     if (
-        isinstance(content, Fault)
+        isinstance(content, SoapFault)
         and message.soap is SoapVersion.V1_1
         and rm is not None
         and split(content.subcode)[0] == rm.value
@@ -194,7 +194,7 @@ def _endpoint(endpoint: EndpointReference) -> str:
 
 
 def _content(content: Content, message: SoapMessage) -> str:
-    if isinstance(content, Fault):
+    if isinstance(content, SoapFault):
         return (
             _fault_1_1(content, message.rm)
             if message.soap is SoapVersion.V1_1
@@ -264,7 +264,7 @@ def _offer(offer: Offer, rm: RmVersion) -> str:
 # --- faults ---------------------------------------------------------------------------------------
 
 
-def _fault_detail(fault: Fault, rm: RmVersion | None) -> str:
+def _fault_detail(fault: SoapFault, rm: RmVersion | None) -> str:
     """Return the XML of a fault's details: its sequence, and the highest number if known.
 
     The text is empty if the fault names no sequence.
@@ -279,7 +279,7 @@ def _fault_detail(fault: Fault, rm: RmVersion | None) -> str:
     return f"{_identifier(fault.identifier)}{highest}"
 
 
-def _fault_1_2(fault: Fault, rm: RmVersion | None) -> str:
+def _fault_1_2(fault: SoapFault, rm: RmVersion | None) -> str:
     namespace, name = split(fault.subcode)
     value = (
         f'<s:Value xmlns:f="{escaped(namespace)}">f:{name}</s:Value>'
@@ -297,7 +297,7 @@ def _fault_1_2(fault: Fault, rm: RmVersion | None) -> str:
     )
 
 
-def _fault_1_1(fault: Fault, rm: RmVersion | None) -> str:
+def _fault_1_1(fault: SoapFault, rm: RmVersion | None) -> str:
     """Return the XML of a fault of SOAP 1.1.
 
     The subcode is in a header, except CreateSequenceRefused, which is the fault code itself.

@@ -9,7 +9,7 @@ import re
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.wsrm.codec import values
-from srmp_spark.wsrm.codec.elements import Blame, Fault
+from srmp_spark.wsrm.codec.elements import Blame, SoapFault
 from srmp_spark.wsrm.codec.namespaces import RM_OF, SoapVersion, qualified, split
 from srmp_spark.wsrm.codec.xml_tree import XML_SPACE, Element
 from srmp_spark.wsrm.limits import IDENTIFIER_MAX
@@ -30,7 +30,7 @@ A name with other characters is none of the known faults, and is dropped.
 SECTION = "WS-ReliableMessaging 4"
 
 
-def read_sequence_fault(element: Element) -> Fault:
+def read_sequence_fault(element: Element) -> SoapFault:
     """Return the fault that the header ``SequenceFault`` holds.
 
     The header has a FaultCode, and in its Detail (or next to it) the Identifier of the sequence.
@@ -41,12 +41,12 @@ def read_sequence_fault(element: Element) -> Fault:
     code = _child(element, qualified(namespace, "FaultCode"))
     if code is None:
         raise RemoteProtocolError("<FaultCode> is missing in <SequenceFault>", section=SECTION)
-    return Fault(
+    return SoapFault(
         Blame.OTHER, _qname(code), identifier=_identifier(element), max_number=_max_number(element)
     )
 
 
-def read_fault(element: Element, soap: SoapVersion, header: Fault | None) -> Fault:
+def read_fault(element: Element, soap: SoapVersion, header: SoapFault | None) -> SoapFault:
     """Read the fault in the element ``s:Fault``, and return it.
 
     ``header`` is the fault of the header ``SequenceFault``, or ``None``. The header takes
@@ -79,7 +79,7 @@ def read_fault(element: Element, soap: SoapVersion, header: Fault | None) -> Fau
         if reason is None
         else "".join(c if c.isprintable() else " " for c in reason.text)[:IDENTIFIER_MAX]
     )
-    return Fault(blame, subcode, text, identifier, max_number)
+    return SoapFault(blame, subcode, text, identifier, max_number)
 
 
 def _child(element: Element, tag: str) -> Element | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
-from srmp_spark.wsrm.codec.elements import Blame, Fault
+from srmp_spark.wsrm.codec.elements import Blame, SoapFault
 from srmp_spark.wsrm.codec.namespaces import (
     MAKE_CONNECTION,
     AddressingVersion,
@@ -124,18 +124,18 @@ def fault_of(
     *,
     blame: Blame | None = None,
     max_number: int | None = None,
-) -> Fault:
+) -> SoapFault:
     """Return the fault ``code`` in the version ``rm``, about the sequence ``identifier``.
 
     ``reason`` replaces the text of the specification, and ``blame`` its party. Raises
     :class:`LocalProtocolError` if the version does not have the fault.
     """
-    return Fault(
+    return SoapFault(
         blame or code.value[1], code.subcode(rm), reason or code.value[2], identifier, max_number
     )
 
 
-def code_of(fault: Fault) -> FaultCode | None:
+def code_of(fault: SoapFault) -> FaultCode | None:
     """Return the :class:`FaultCode` of a received fault, or ``None`` if the fault is unknown.
 
     The fault may be of any version.
@@ -168,5 +168,5 @@ class SoapFaultError(RemoteProtocolError):
         super().__init__(message, section=section)
         self.soap = soap
         self.addressing = addressing
-        self.fault = Fault(blame, subcode, message)
+        self.fault = SoapFault(blame, subcode, message)
         self.message_id = message_id

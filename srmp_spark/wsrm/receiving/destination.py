@@ -31,8 +31,8 @@ from srmp_spark.wsrm.codec.elements import (
     Blame,
     CloseSequence,
     CreateSequence,
-    Fault,
     MakeConnection,
+    SoapFault,
     SoapMessage,
     TerminateSequence,
 )
@@ -471,7 +471,7 @@ class RmDestination:
         polled.asked_at = now
         return self._result(AnswerKind.CONNECTION, message, self._sequences.get(polled.next_owed))
 
-    def _other_version(self, sequence: InboundSequence, message: SoapMessage) -> Fault | None:
+    def _other_version(self, sequence: InboundSequence, message: SoapMessage) -> SoapFault | None:
         """Return a fault if ``message`` has other versions than ``sequence``, else ``None``.
 
         A sequence has one version of WS-ReliableMessaging and of WS-Addressing (WCF's R2102), so
@@ -479,7 +479,7 @@ class RmDestination:
         """
         if (message.rm, message.addressing) == (sequence.rm, sequence.addressing):
             return None
-        return Fault(
+        return SoapFault(
             Blame.SENDER,
             "",
             "The sequence was created in another version of WS-ReliableMessaging or WS-Addressing.",
@@ -539,7 +539,7 @@ class RmDestination:
             else min(until, now + (sequence.expires_at - utc) / 1e6)
         )
 
-    def _fault_for(self, reaction: Reaction, message: SoapMessage, identifier: str) -> Fault:
+    def _fault_for(self, reaction: Reaction, message: SoapMessage, identifier: str) -> SoapFault:
         rm, code = version_of(message), _FAULTS[reaction]
         # 1.0 has no closed sequences. An earlier release may have closed one, which accepts no
         # message.
@@ -555,7 +555,7 @@ class RmDestination:
         message: SoapMessage,
         sequence: InboundSequence | None,
         deliveries: tuple[InOrderMessage, ...] = (),
-        fault: Fault | None = None,
+        fault: SoapFault | None = None,
     ) -> ReceiveDecision:
         if sequence is None:
             return ReceiveDecision(deliveries, kind, message, "", 0, fault, 0)
@@ -572,7 +572,7 @@ class RmDestination:
         )
 
     def _fault(
-        self, message: SoapMessage, fault: Fault, sequence: InboundSequence | None = None
+        self, message: SoapMessage, fault: SoapFault, sequence: InboundSequence | None = None
     ) -> ReceiveDecision:
         return self._result(AnswerKind.FAULT, message, sequence, (), fault)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.receiving.effects import Committed
-from srmp_spark.wsrm.codec.elements import EndpointReference, Fault, SoapMessage
+from srmp_spark.wsrm.codec.elements import EndpointReference, SoapFault, SoapMessage
 from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
 from srmp_spark.wsrm.limits import (
     ACKNOWLEDGEMENT_INTERVAL,
@@ -154,7 +154,7 @@ class ReceiveDecision(NamedTuple):
     identifier: str
     accepted: int
     """Last number that the sequence has accepted in order, this message included."""
-    fault: Fault | None
+    fault: SoapFault | None
     generation: int
     """Number of the changes that must be committed before the answer.
 

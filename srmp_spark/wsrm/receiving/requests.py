@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srmp_spark.wsrm.codec.elements import Blame, CreateSequence, Fault, SoapMessage
+from srmp_spark.wsrm.codec.elements import Blame, CreateSequence, SoapFault, SoapMessage
 from srmp_spark.wsrm.codec.faults import FaultCode, fault_of
 from srmp_spark.wsrm.codec.namespaces import RmVersion
 from srmp_spark.wsrm.receiving import return_sequence
@@ -29,7 +29,7 @@ def is_copy(known: InboundSequence, message: SoapMessage, content: CreateSequenc
     )
 
 
-def not_reliable(message: SoapMessage) -> Fault:
+def not_reliable(message: SoapMessage) -> SoapFault:
     """Return the fault for a message outside of any sequence: WSRMRequired.
 
     WS-ReliableMessaging 1.0 has no name for this fault, and WS-Addressing 2004/08 goes with 1.0
@@ -37,7 +37,7 @@ def not_reliable(message: SoapMessage) -> Fault:
     """
     if version_of(message) is RmVersion.V1_1:
         return fault_of(FaultCode.WSRM_REQUIRED, RmVersion.V1_1)
-    return Fault(
+    return SoapFault(
         Blame.SENDER,
         "",
         "This endpoint takes messages of WS-ReliableMessaging; switch reliable sessions on.",

@@ -33,10 +33,10 @@ from srmp_spark.wsrm.codec.elements import (
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
-    Fault,
     Range,
     Sequence,
     SequenceAcknowledgement,
+    SoapFault,
     SoapMessage,
     TerminateSequence,
     TerminateSequenceResponse,
@@ -438,14 +438,14 @@ class RmSource:
             if self.state is RmSourceState.TERMINATING:
                 events += self._over(RmSourceEvent.TERMINATED, None, now)
         elif (
-            isinstance(content, Fault)
+            isinstance(content, SoapFault)
             and self.state not in OVER
             and self._is_about_us(content, message.relates_to)
         ):
             events += self._over(RmSourceEvent.FAULT, content, now)
         return events
 
-    def _is_about_us(self, fault: Fault, relates_to: str) -> bool:
+    def _is_about_us(self, fault: SoapFault, relates_to: str) -> bool:
         if self.state is RmSourceState.CREATING:
             return relates_to == self.create_id
         # Without acks_to the fault is an HTTP answer. In 1.0 with SOAP 1.1 it need not name the
@@ -571,7 +571,7 @@ class RmSource:
         if self.state is not before:
             self._control_at, self._control_tries = control_at, 0
 
-    def _over(self, event: RmSourceEvent, fault: Fault | None, now: float) -> list[Event]:
+    def _over(self, event: RmSourceEvent, fault: SoapFault | None, now: float) -> list[Event]:
         self._move(event, None)
         self.polling.seq_terminated(now)
         return [SequenceEnded(fault if self.state is RmSourceState.FAILED else None)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from srmp_spark.wsrm.codec.elements import EndpointReference, Fault, Range, SoapMessage
+from srmp_spark.wsrm.codec.elements import EndpointReference, Range, SoapFault, SoapMessage
 from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
 from srmp_spark.wsrm.limits import (
     POLL_INTERVAL,
@@ -92,7 +92,7 @@ class SequenceEnded(NamedTuple):
     that it did not acknowledge.
     """
 
-    fault: Fault | None
+    fault: SoapFault | None
 
 
 class Suspicious(NamedTuple):

@@ -30,11 +30,11 @@ from srmp_spark.wsrm.codec.elements import (
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
-    Fault,
     MakeConnection,
     Offer,
     Sequence,
     SequenceAcknowledgement,
+    SoapFault,
     SoapMessage,
     TerminateSequence,
 )
@@ -200,7 +200,7 @@ def _plain(message: SoapMessage) -> SoapMessage:
     These are a fault, refused headers, the version, and the Body, which may have got a namespace
     declaration.
     """
-    content = None if isinstance(message.content, Fault) else message.content
+    content = None if isinstance(message.content, SoapFault) else message.content
     return replace(message, content=content, body=b"", refused=(), rm=None)
 
 

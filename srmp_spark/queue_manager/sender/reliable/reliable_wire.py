@@ -55,7 +55,7 @@ from srmp_spark.queue_manager.sender.reliable.wire_owner import Change, WireOwne
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
 from srmp_spark.srmp.sending.outgoing_queue import RECEIVED_NOTHING
 from srmp_spark.store.outbox.tables.sessions import SessionRow, runs_of, serials_of
-from srmp_spark.wsrm.codec.elements import ABSENT, Fault
+from srmp_spark.wsrm.codec.elements import ABSENT, SoapFault
 from srmp_spark.wsrm.codec.faults import FaultCode, code_of
 from srmp_spark.wsrm.codec.versions import Versions
 from srmp_spark.wsrm.limits import RESEND_LAST
@@ -514,7 +514,9 @@ class ReliableWire:
             return True
         message, problem = read_answer(answer)
         fault = (
-            message.content if message is not None and isinstance(message.content, Fault) else None
+            message.content
+            if message is not None and isinstance(message.content, SoapFault)
+            else None
         )
         if number and fault is not None and code_of(fault) in _REFUSES_MESSAGE and not was_in_doubt:
             self._book.doubt.discard(number)
@@ -625,7 +627,7 @@ class ReliableWire:
         for send in reversed(waiting):
             self._owner.on_failure(send, why, False)
 
-    def _fell(self, source: RmSource, fault: Fault) -> None:
+    def _fell(self, source: RmSource, fault: SoapFault) -> None:
         """Handle that the destination no longer knows the sequence, or never created it.
 
         If messages are in doubt, the queue is held for an operator; otherwise a new sequence

@@ -27,7 +27,7 @@ from srmp_spark.queue_manager.sender.http.addresses import Addresses
 from srmp_spark.queue_manager.srmp_port.replies import SERVER
 from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.wsrm.codec.decoder import decode
-from srmp_spark.wsrm.codec.elements import Fault, SoapMessage
+from srmp_spark.wsrm.codec.elements import SoapFault, SoapMessage
 from srmp_spark.wsrm.codec.encoder import encode, http_fields
 
 
@@ -178,7 +178,7 @@ def read_answer(answer: SoapAnswer) -> tuple[SoapMessage | None, str | None]:
             problem = f"{problem}: " if problem else "an answer that is no SOAP message: "
             problem += str(error)[:200]
         else:
-            if isinstance(message.content, Fault):
+            if isinstance(message.content, SoapFault):
                 fault = message.content
                 problem = (
                     f"{answer.status} {fault.subcode.rpartition('}')[2]} {fault.reason}".strip()[
