@@ -42,7 +42,7 @@ from srmp_spark.wsrm.codec.rm_reader import (
     read_endpoint,
     read_sequence,
 )
-from srmp_spark.wsrm.codec.xml_tree import Element, Tree, parse_tree
+from srmp_spark.wsrm.codec.xml_tree import Tree, XmlElement, parse_tree
 from srmp_spark.wsrm.limits import ACKNOWLEDGEMENTS_MAX
 
 _WANTED = frozenset((*RM_OF, MAKE_CONNECTION, *(version.value for version in SoapVersion)))
@@ -87,7 +87,7 @@ def decode(envelope: bytes, size: int = 0) -> SoapMessage:
         ) from None
 
 
-def _is_for_us(block: Element, soap: SoapVersion) -> bool:
+def _is_for_us(block: XmlElement, soap: SoapVersion) -> bool:
     """Return whether the header block is addressed to this receiver.
 
     See SOAP 1.1 section 4.2.2 and SOAP 1.2 part 1 section 2.2.
@@ -96,7 +96,7 @@ def _is_for_us(block: Element, soap: SoapVersion) -> bool:
     return block.attributes.get(qualified(soap.value, name), "").strip() in _FOR_US
 
 
-def _addressing_of(blocks: list[Element]) -> AddressingVersion:
+def _addressing_of(blocks: list[XmlElement]) -> AddressingVersion:
     found = {namespace for block in blocks if (namespace := split(block.tag)[0]) in ADDRESSING_OF}
     if len(found) != 1:
         problem = (
@@ -113,7 +113,7 @@ def _addressing_of(blocks: list[Element]) -> AddressingVersion:
 class _Reading:
     """Collects the parts of one message while its header blocks and its Body are read."""
 
-    def __init__(self, tree: Tree, blocks: list[Element], addressing: AddressingVersion) -> None:
+    def __init__(self, tree: Tree, blocks: list[XmlElement], addressing: AddressingVersion) -> None:
         self._tree = tree
         self._blocks = blocks
         self._addressing = addressing
@@ -164,7 +164,7 @@ class _Reading:
 
     # --- header blocks ----------------------------------------------------------------------------
 
-    def _block(self, block: Element) -> None:
+    def _block(self, block: XmlElement) -> None:
         namespace, name = split(block.tag)
         if namespace == self._addressing.value and name in _ADDRESSING:
             self._address(name, block)
@@ -189,7 +189,7 @@ class _Reading:
                     message_id=self._texts.get("MessageID", ""),
                 )
 
-    def _address(self, name: str, block: Element) -> None:
+    def _address(self, name: str, block: XmlElement) -> None:
         section = "WS-Addressing 1.0 SOAP binding 3"
         if name == "RelatesTo" and name in self._texts:
             # Several RelatesTo are allowed. The first is that of a reply.
@@ -208,7 +208,7 @@ class _Reading:
             )
         self._rm = rm
 
-    def _reliable(self, name: str, block: Element) -> None:
+    def _reliable(self, name: str, block: XmlElement) -> None:
         section = "WS-ReliableMessaging 3"
         if name == "Sequence":
             if self._sequence is not None:
@@ -231,7 +231,7 @@ class _Reading:
 
     # --- the Body ---------------------------------------------------------------------------------
 
-    def _content(self, element: Element | None) -> Content | None:
+    def _content(self, element: XmlElement | None) -> Content | None:
         if element is None:
             return None
         namespace, name = split(element.tag)
@@ -246,7 +246,7 @@ class _Reading:
             return None
         return read_content(element, self._addressing)
 
-    def _fault(self, element: Element) -> SoapFault:
+    def _fault(self, element: XmlElement) -> SoapFault:
         fault = read_fault(element, self._tree.soap, self._sequence_fault)
         rm = RM_OF.get(split(fault.subcode)[0])
         if rm is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
-from srmp_spark.wsrm.codec.xml_tree import Element
+from srmp_spark.wsrm.codec.xml_tree import XmlElement
 
 ABSENT = -1
 """Value for "no BufferRemaining": the acknowledgement lacks that element.
@@ -26,7 +26,7 @@ class EndpointReference:
     """A destination for messages: an address, and parameters to send with each message."""
 
     address: str
-    reference_parameters: tuple[Element, ...] = ()
+    reference_parameters: tuple[XmlElement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class SoapMessage:
 
     ``None`` if the message has no such header.
     """
-    parameters: tuple[Element, ...] = ()
+    parameters: tuple[XmlElement, ...] = ()
     """Reference parameters of the endpoint that the message is sent to, written as headers."""
     content: Content | None = None
     body: bytes = b""

@@ -11,7 +11,7 @@ from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.wsrm.codec import values
 from srmp_spark.wsrm.codec.elements import Blame, SoapFault
 from srmp_spark.wsrm.codec.namespaces import RM_OF, SoapVersion, qualified, split
-from srmp_spark.wsrm.codec.xml_tree import XML_SPACE, Element
+from srmp_spark.wsrm.codec.xml_tree import XML_SPACE, XmlElement
 from srmp_spark.wsrm.limits import IDENTIFIER_MAX
 
 _BLAME = {
@@ -30,7 +30,7 @@ A name with other characters is none of the known faults, and is dropped.
 SECTION = "WS-ReliableMessaging 4"
 
 
-def read_sequence_fault(element: Element) -> SoapFault:
+def read_sequence_fault(element: XmlElement) -> SoapFault:
     """Return the fault that the header ``SequenceFault`` holds.
 
     The header has a FaultCode, and in its Detail (or next to it) the Identifier of the sequence.
@@ -46,7 +46,7 @@ def read_sequence_fault(element: Element) -> SoapFault:
     )
 
 
-def read_fault(element: Element, soap: SoapVersion, header: SoapFault | None) -> SoapFault:
+def read_fault(element: XmlElement, soap: SoapVersion, header: SoapFault | None) -> SoapFault:
     """Read the fault in the element ``s:Fault``, and return it.
 
     ``header`` is the fault of the header ``SequenceFault``, or ``None``. The header takes
@@ -82,11 +82,11 @@ def read_fault(element: Element, soap: SoapVersion, header: SoapFault | None) ->
     return SoapFault(blame, subcode, text, identifier, max_number)
 
 
-def _child(element: Element, tag: str) -> Element | None:
+def _child(element: XmlElement, tag: str) -> XmlElement | None:
     return next((child for child in element if child.tag == tag), None)
 
 
-def _qname(element: Element | None) -> str:
+def _qname(element: XmlElement | None) -> str:
     """Return the QName in the element's text, in Clark's notation, or ``""`` if there is none."""
     if element is None:
         return ""
@@ -97,7 +97,7 @@ def _qname(element: Element | None) -> str:
     return qualified(namespace, name) if namespace else "" if colon else name
 
 
-def _identifier(element: Element) -> str:
+def _identifier(element: XmlElement) -> str:
     for child in _below(element):
         namespace, name = split(child.tag)
         if namespace in RM_OF and name == "Identifier":
@@ -105,7 +105,7 @@ def _identifier(element: Element) -> str:
     return ""
 
 
-def _max_number(element: Element) -> int | None:
+def _max_number(element: XmlElement) -> int | None:
     for child in _below(element):
         namespace, name = split(child.tag)
         if namespace in RM_OF and name == "MaxMessageNumber":
@@ -113,7 +113,7 @@ def _max_number(element: Element) -> int | None:
     return None
 
 
-def _below(element: Element) -> list[Element]:
+def _below(element: XmlElement) -> list[XmlElement]:
     """Return the children of ``element``, each followed by its own children, as a list.
 
     The Identifier is a child of Detail, or of the SequenceAcknowledgement that Detail repeats.

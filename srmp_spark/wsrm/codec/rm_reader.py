@@ -40,7 +40,7 @@ from srmp_spark.wsrm.codec.namespaces import (
     qualified,
     split,
 )
-from srmp_spark.wsrm.codec.xml_tree import Element
+from srmp_spark.wsrm.codec.xml_tree import XmlElement
 from srmp_spark.wsrm.codec.xml_writer import write_element
 from srmp_spark.wsrm.limits import NUMBER_MAX, RANGES_MAX, REFERENCE_PARAMETERS_MAX
 
@@ -51,12 +51,12 @@ BUFFER_REMAINING = qualified(FLOW_CONTROL, "BufferRemaining")
 class Children:
     """Reads the child elements of one element one after the other, in their order."""
 
-    def __init__(self, element: Element) -> None:
+    def __init__(self, element: XmlElement) -> None:
         self.namespace, self.parent = split(element.tag)
         self._left = list(element)
         self._left.reverse()
 
-    def take(self, name: str) -> Element | None:
+    def take(self, name: str) -> XmlElement | None:
         """Remove and return the next child if it is named ``name``, else return ``None``.
 
         The child must be in the namespace of its parent.
@@ -65,7 +65,7 @@ class Children:
             return self._left.pop()
         return None
 
-    def need(self, name: str) -> Element:
+    def need(self, name: str) -> XmlElement:
         """Remove and return the next child, which must be named ``name``.
 
         Raises :class:`RemoteProtocolError` if it is another element or missing.
@@ -123,7 +123,7 @@ class Children:
                 section="WS-RM 1.1 3.4",
             ) from None
 
-    def extensions(self) -> list[Element]:
+    def extensions(self) -> list[XmlElement]:
         """Return the remaining children, which must all be extensions, as a list.
 
         An extension is an element of another namespace. Raises :class:`RemoteProtocolError` if one
@@ -141,7 +141,7 @@ class Children:
 # --- headers --------------------------------------------------------------------------------------
 
 
-def read_sequence(element: Element) -> Sequence:
+def read_sequence(element: XmlElement) -> Sequence:
     """Read the header ``wsrm:Sequence`` from its element, and return it.
 
     Raises :class:`RemoteProtocolError` if it is invalid.
@@ -158,7 +158,7 @@ def read_sequence(element: Element) -> Sequence:
     return Sequence(identifier, number, is_last)
 
 
-def read_ack_requested(element: Element) -> AckRequested:
+def read_ack_requested(element: XmlElement) -> AckRequested:
     """Read the header ``wsrm:AckRequested`` from its element, and return it.
 
     Raises :class:`RemoteProtocolError` if it is invalid. MaxMessageNumberUsed of 1.0 (called
@@ -172,7 +172,7 @@ def read_ack_requested(element: Element) -> AckRequested:
     return AckRequested(identifier)
 
 
-def read_acknowledgement(element: Element) -> SequenceAcknowledgement:
+def read_acknowledgement(element: XmlElement) -> SequenceAcknowledgement:
     """Read the header ``wsrm:SequenceAcknowledgement`` ([MS-WSRVCRM] 2.2.1), and return it.
 
     Raises :class:`RemoteProtocolError` if it is invalid or has more than ``RANGES_MAX`` ranges or
@@ -212,7 +212,7 @@ def read_acknowledgement(element: Element) -> SequenceAcknowledgement:
     return SequenceAcknowledgement(identifier, merged(ranges), tuple(nacks), is_final, remaining)
 
 
-def _range(element: Element) -> Range:
+def _range(element: XmlElement) -> Range:
     """Return the bounds of one AcknowledgementRange, both included.
 
     Raises :class:`RemoteProtocolError` if they are invalid. The range 0-0 is WCF's form of "none"
@@ -253,7 +253,7 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 # --- WS-Addressing --------------------------------------------------------------------------------
 
 
-def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointReference:
+def read_endpoint(element: XmlElement, addressing: AddressingVersion) -> EndpointReference:
     """Read an endpoint reference: its address, and its reference parameters.
 
     Raises :class:`RemoteProtocolError` unless there is one valid Address and at most
@@ -261,7 +261,7 @@ def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointRe
     parameter cannot be written again.
     """
     address = ""
-    parameters: list[Element] = []
+    parameters: list[XmlElement] = []
     for child in element:
         namespace, name = split(child.tag)
         if namespace != addressing.value:
@@ -291,7 +291,7 @@ def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointRe
 # --- Bodies ---------------------------------------------------------------------------------------
 
 
-def read_content(element: Element, addressing: AddressingVersion) -> Content:
+def read_content(element: XmlElement, addressing: AddressingVersion) -> Content:
     """Read the protocol element of the Body, which is not a fault, and return it.
 
     Raises :class:`RemoteProtocolError` if the element is unknown or invalid, and
@@ -339,7 +339,7 @@ def read_content(element: Element, addressing: AddressingVersion) -> Content:
     return content
 
 
-def _offer(element: Element, addressing: AddressingVersion) -> Offer:
+def _offer(element: XmlElement, addressing: AddressingVersion) -> Offer:
     children = Children(element)
     identifier = children.identifier()
     is_new = children.namespace == RmVersion.V1_1.value
@@ -349,7 +349,7 @@ def _offer(element: Element, addressing: AddressingVersion) -> Offer:
     return offer
 
 
-def _make_connection(element: Element) -> MakeConnection:
+def _make_connection(element: XmlElement) -> MakeConnection:
     """Read the MakeConnection in ``element``, and return it.
 
     Raises :class:`RemoteProtocolError` if it is invalid. Address is defined by the specification.

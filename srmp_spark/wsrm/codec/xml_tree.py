@@ -2,7 +2,7 @@
 
 Theory of operation. Expat makes one pass. SOAP forbids a document type and a processing
 instruction, and only UTF-8 is supported. The handler that meets one of these, or a limit, refuses
-the message before it keeps anything. Header blocks become trees of :class:`Element`. The Body of an
+the message before it keeps anything. Header blocks become trees of :class:`XmlElement`. The Body of an
 application does not become a tree, because a row holds its bytes. So only its depth and its
 elements are checked. A Body with an element of the protocol (``wanted`` has the namespaces) becomes
 a tree as well.
@@ -79,7 +79,7 @@ EMPTY_SCOPE = Scope({})
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class XmlElement:
     """One XML element with its texts and child elements in order, without comments.
 
     Iterating over an element yields its child elements.
@@ -88,7 +88,7 @@ class Element:
     tag: str
     """Name in Clark's notation: ``{namespace}name``."""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    content: tuple[Element | str, ...] = ()
+    content: tuple[XmlElement | str, ...] = ()
     scope: Scope = field(default=EMPTY_SCOPE, compare=False, repr=False)
 
     @property
@@ -99,22 +99,22 @@ class Element:
         """
         return "".join(part for part in self.content if isinstance(part, str)).strip(XML_SPACE)
 
-    def __iter__(self) -> Iterator[Element]:
-        return (part for part in self.content if isinstance(part, Element))
+    def __iter__(self) -> Iterator[XmlElement]:
+        return (part for part in self.content if isinstance(part, XmlElement))
 
 
 class Tree(NamedTuple):
     """A parsed SOAP message: its header blocks and its Body."""
 
     soap: SoapVersion
-    headers: tuple[Element, ...]
+    headers: tuple[XmlElement, ...]
     body: bytes
     """Bytes between the tags of the Body.
 
     Namespace declarations that its children need from elements around the Body are added to their
     tags.
     """
-    protocol: Element | None
+    protocol: XmlElement | None
     """First element of the Body, or ``None`` unless its namespace is a wanted one."""
 
 
@@ -127,10 +127,10 @@ class _Open:
         self.tag = tag
         self.attributes = attributes
         self.scope = scope
-        self.content: list[Element | str] = []
+        self.content: list[XmlElement | str] = []
 
-    def closed(self) -> Element:
-        return Element(self.tag, self.attributes, tuple(self.content), self.scope)
+    def closed(self) -> XmlElement:
+        return XmlElement(self.tag, self.attributes, tuple(self.content), self.scope)
 
 
 def parse_tree(envelope: bytes, wanted: Container[str]) -> Tree:
@@ -169,13 +169,13 @@ class _Reader:
         self._open: list[_Open] = []
         """Open elements of the block that is being built, outermost first."""
         self._soap: SoapVersion | None = None
-        self._headers: list[Element] = []
+        self._headers: list[XmlElement] = []
         self._seen_header = self._seen_body = self._in_header = self._in_body = False
         self._body_start = self._body_end = 0
         self._body_scope = EMPTY_SCOPE
         self._children: list[tuple[int, frozenset[str]]] = []
         """Offset of each child of the Body, and the prefixes that the child declares itself."""
-        self._protocol: Element | None = None
+        self._protocol: XmlElement | None = None
 
     def read(self) -> Tree:
         # Expat detects UTF-16 by its first bytes, whatever encoding is set. All offsets would be

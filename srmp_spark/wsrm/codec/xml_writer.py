@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.wsrm.codec.namespaces import XML, AddressingVersion, split
-from srmp_spark.wsrm.codec.xml_tree import EMPTY_SCOPE, Element, Scope, declaration, escaped
+from srmp_spark.wsrm.codec.xml_tree import EMPTY_SCOPE, Scope, XmlElement, declaration, escaped
 
 _PREFIX = re.compile(r"(?<![\w.\-])([\w.\-]+):")
 """Matches a possible prefix in a text. Each run of name characters is examined once."""
 
 
-def write_element(element: Element) -> str:
+def write_element(element: XmlElement) -> str:
     """Return the XML text of ``element``, with all declarations that it may use.
 
     These are declarations of elements around it too, for prefixes in names or texts. Raises
@@ -28,7 +28,7 @@ def write_element(element: Element) -> str:
     return _write(element, EMPTY_SCOPE, "")
 
 
-def write_parameter(element: Element, addressing: AddressingVersion) -> str:
+def write_parameter(element: XmlElement, addressing: AddressingVersion) -> str:
     """Return the XML text of a reference parameter as a header.
 
     WS-Addressing 2005/08 requires an attribute that marks such headers (WS-Addressing 1.0 SOAP
@@ -45,10 +45,12 @@ def write_parameter(element: Element, addressing: AddressingVersion) -> str:
         for key, value in element.attributes.items()
         if key != f"{{{addressing.value}}}IsReferenceParameter"
     }
-    return _write(Element(element.tag, unmarked, element.content, element.scope), EMPTY_SCOPE, mark)
+    return _write(
+        XmlElement(element.tag, unmarked, element.content, element.scope), EMPTY_SCOPE, mark
+    )
 
 
-def _write(element: Element, outer: Scope, more: str) -> str:
+def _write(element: XmlElement, outer: Scope, more: str) -> str:
     scope = element.scope
     declared = (
         _in_use(element) if outer is EMPTY_SCOPE else {} if scope is outer else scope.declared
@@ -72,7 +74,7 @@ def _write(element: Element, outer: Scope, more: str) -> str:
     return f"{''.join(head)}>{inside}</{name}>"
 
 
-def _in_use(element: Element) -> Mapping[str, str]:
+def _in_use(element: XmlElement) -> Mapping[str, str]:
     """Return the declarations in scope that ``element`` uses or may name, by prefix.
 
     A name before a colon in any text or attribute counts.
@@ -84,7 +86,7 @@ def _in_use(element: Element) -> Mapping[str, str]:
     return {prefix: scope[prefix] for prefix in names}
 
 
-def _prefixes(element: Element) -> Iterator[str]:
+def _prefixes(element: XmlElement) -> Iterator[str]:
     for tag, is_attribute in ((element.tag, False), *((key, True) for key in element.attributes)):
         prefix, colon, _ = _name(tag, element.scope, is_attribute=is_attribute).partition(":")
         if colon:
