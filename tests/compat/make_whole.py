@@ -73,7 +73,7 @@ from srmp_spark.wsrm.codec.elements import (  # noqa: E402
     Offer,
     TerminateSequence,
 )
-from srmp_spark.wsrm.codec.xml_tree import Scope, XmlElement  # noqa: E402
+from srmp_spark.wsrm.codec.xml_tree import NamespaceScope, XmlElement  # noqa: E402
 
 SEALED = 2_100
 """Rows that become a segment."""
@@ -384,7 +384,9 @@ class Maker:
         for number in (1, 3):
             gap.say(gap.number(number))
         parameters = (
-            XmlElement("{urn:shop}Customer", content=("4711",), scope=Scope({"s": "urn:shop"})),
+            XmlElement(
+                "{urn:shop}Customer", content=("4711",), scope=NamespaceScope({"s": "urn:shop"})
+            ),
         )
         address = EndpointReference(f"http://{world.HERE}:{world.CALLBACKS_PORT}/acks", parameters)
         with_address = begin("address", 0, acks_to=address)

@@ -16,7 +16,7 @@ from srmp_spark.wsrm.codec.elements import EndpointReference, Sequence, SoapMess
 from srmp_spark.wsrm.codec.encoder import encode
 from srmp_spark.wsrm.codec.endpoint_text import endpoint_of, text_of
 from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
-from srmp_spark.wsrm.codec.xml_tree import Scope, XmlElement
+from srmp_spark.wsrm.codec.xml_tree import NamespaceScope, XmlElement
 from srmp_spark.wsrm.receiving.destination_effects import SequenceRow
 from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
@@ -29,7 +29,7 @@ ORIGIN = Origin("192.0.2.1:4711", None, 1_000_000)
 
 
 def row(accepted: int, state: InboundState = InboundState.OPEN) -> SequenceRow:
-    parameters = (XmlElement("{urn:k}key", {}, ("7",), Scope({"k": "urn:k"})),)
+    parameters = (XmlElement("{urn:k}key", {}, ("7",), NamespaceScope({"k": "urn:k"})),)
     acks_to = EndpointReference("http://client.example/acks", parameters)
     return SequenceRow(
         NAME, "urn:uuid:create", SoapVersion.V1_1, AddressingVersion.V2005_08, RmVersion.V1_0, acks_to, state, accepted, 9,

@@ -48,21 +48,21 @@ Each run of name characters is examined once, so the search is linear.
 """
 
 
-class Scope(NamedTuple):
+class NamespaceScope(NamedTuple):
     """The namespace prefixes that are valid at an element.
 
     The scope holds the declarations of the element, and the scope of the element around it.
     """
 
     declared: Mapping[str, str]
-    outer: Scope | None = None
+    outer: NamespaceScope | None = None
 
     def find(self, prefix: str) -> str | None:
         """Return the namespace of ``prefix``, or ``None`` if it is not declared.
 
         The prefix ``""`` is that of names without a prefix.
         """
-        scope: Scope | None = self
+        scope: NamespaceScope | None = self
         while scope is not None:
             if prefix in scope.declared:
                 return scope.declared[prefix]
@@ -75,7 +75,7 @@ class Scope(NamedTuple):
         return found | dict(self.declared)
 
 
-EMPTY_SCOPE = Scope({})
+EMPTY_SCOPE = NamespaceScope({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class XmlElement:
     """Name in Clark's notation: ``{namespace}name``."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     content: tuple[XmlElement | str, ...] = ()
-    scope: Scope = field(default=EMPTY_SCOPE, compare=False, repr=False)
+    scope: NamespaceScope = field(default=EMPTY_SCOPE, compare=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -123,7 +123,7 @@ class _Open:
 
     __slots__ = ("attributes", "content", "scope", "tag")
 
-    def __init__(self, tag: str, attributes: Mapping[str, str], scope: Scope) -> None:
+    def __init__(self, tag: str, attributes: Mapping[str, str], scope: NamespaceScope) -> None:
         self.tag = tag
         self.attributes = attributes
         self.scope = scope
@@ -165,7 +165,7 @@ class _Reader:
         self._depth = 0
         self._elements = 0
         self._declared: dict[str, str] = {}
-        self._scopes: list[Scope] = [EMPTY_SCOPE]
+        self._scopes: list[NamespaceScope] = [EMPTY_SCOPE]
         self._open: list[_Open] = []
         """Open elements of the block that is being built, outermost first."""
         self._soap: SoapVersion | None = None
@@ -241,7 +241,9 @@ class _Reader:
             self._count("BODY_ELEMENTS_MAX", BODY_ELEMENTS_MAX)
             return
         if self._depth <= 2:
-            self._scopes.append(Scope(declared, self._scopes[-1]) if declared else self._scopes[-1])
+            self._scopes.append(
+                NamespaceScope(declared, self._scopes[-1]) if declared else self._scopes[-1]
+            )
             self._frame(f"{{{name}" if "}" in name else name)
             return
         self._block(f"{{{name}" if "}" in name else name, attributes, declared)
@@ -307,7 +309,7 @@ class _Reader:
         self._count("HEADER_ELEMENTS_MAX", HEADER_ELEMENTS_MAX)
         outer = self._open[-1].scope if self._open else self._scopes[-1]
         clark = {f"{{{key}" if "}" in key else key: value for key, value in attributes.items()}
-        self._open.append(_Open(tag, clark, Scope(declared, outer) if declared else outer))
+        self._open.append(_Open(tag, clark, NamespaceScope(declared, outer) if declared else outer))
 
     def _text(self, text: str) -> None:
         if self._open:

@@ -13,7 +13,13 @@ from collections.abc import Iterator, Mapping
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.wsrm.codec.namespaces import XML, AddressingVersion, split
-from srmp_spark.wsrm.codec.xml_tree import EMPTY_SCOPE, Scope, XmlElement, declaration, escaped
+from srmp_spark.wsrm.codec.xml_tree import (
+    EMPTY_SCOPE,
+    NamespaceScope,
+    XmlElement,
+    declaration,
+    escaped,
+)
 
 _PREFIX = re.compile(r"(?<![\w.\-])([\w.\-]+):")
 """Matches a possible prefix in a text. Each run of name characters is examined once."""
@@ -50,7 +56,7 @@ def write_parameter(element: XmlElement, addressing: AddressingVersion) -> str:
     )
 
 
-def _write(element: XmlElement, outer: Scope, more: str) -> str:
+def _write(element: XmlElement, outer: NamespaceScope, more: str) -> str:
     scope = element.scope
     declared = (
         _in_use(element) if outer is EMPTY_SCOPE else {} if scope is outer else scope.declared
@@ -100,7 +106,7 @@ def _prefixes(element: XmlElement) -> Iterator[str]:
         yield from _prefixes(child)
 
 
-def _name(tag: str, scope: Scope, *, is_attribute: bool) -> str:
+def _name(tag: str, scope: NamespaceScope, *, is_attribute: bool) -> str:
     """Return ``tag`` as it is written in ``scope``: ``prefix:name``, or ``name`` alone.
 
     Raises :class:`LocalProtocolError` if no prefix in scope means the namespace of ``tag``.
