@@ -57,7 +57,7 @@ from srmp_spark.mqrr.lookup_identifier import rebuilt  # noqa: E402
 from srmp_spark.mqrr.ndr.methods import ACCESS_RECEIVE  # noqa: E402
 from srmp_spark.mqrr.queue_format import queue_format_for  # noqa: E402
 from srmp_spark.names import MulticastAddress  # noqa: E402
-from srmp_spark.pgm.sending.source import Source  # noqa: E402
+from srmp_spark.pgm.sending.source import PgmSource  # noqa: E402
 from srmp_spark.pgm.settings import SourceSettings  # noqa: E402
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of  # noqa: E402
 from srmp_spark.queue_manager.multicast.interfaces import find_interface  # noqa: E402
@@ -415,7 +415,7 @@ class Maker:
         group = MulticastAddress(host, int(port))
         udp = Encapsulation.parse(f"udp:{world.PGM}")
         outlet = Outlet(udp, find_interface(world.HERE), group.group, 1, is_source=True)
-        source = Source(
+        source = PgmSource(
             Tsi(bytes(range(6)), 4711), group.port, source=nla_of(world.HERE), group=nla_of(group.group), now=time.monotonic(),
             settings=SourceSettings(txw_max_rte=1e6),
         )  # fmt: skip

@@ -15,7 +15,7 @@ import requests
 from srmp_spark.client.outgoing_messages import OutgoingClient
 from srmp_spark.message import Message
 from srmp_spark.names import MulticastAddress, quote_queue_name
-from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.settings import SourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
@@ -107,7 +107,7 @@ class Stranger:
         """``tsi``: that of another one that ended; ``path``: what it writes into its SPMs in place of its address."""
         interface = find_interface("127.0.0.1")
         self.outlet = Outlet(encapsulation, interface, GROUP.group, 1, is_source=True)
-        self.source = Source(
+        self.source = PgmSource(
             tsi or Tsi(os.urandom(6), 4711), GROUP.port, source=nla_of(path or interface.address), group=nla_of(GROUP.group),
             now=time.monotonic(), settings=SourceSettings(txw_max_rte=1e6),
         )  # fmt: skip

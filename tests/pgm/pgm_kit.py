@@ -17,7 +17,7 @@ from srmp_spark.pgm.outputs import (
     Unicast,
 )
 from srmp_spark.pgm.receiving.receiver import Receiver
-from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
@@ -56,7 +56,7 @@ class Sender:
     def __init__(self, *, first: int = 0, **settings: Any) -> None:
         self.now = 1000.0
         self.settings = SourceSettings(**settings)
-        self.source = Source(
+        self.source = PgmSource(
             TSI,
             DPORT,
             source=SOURCE,

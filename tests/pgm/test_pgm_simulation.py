@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.pgm.receiving.receiver import Receiver
-from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.source import PgmSource
 from tests.kit.pgm import simulation
 from tests.kit.pgm.planted_bugs import PLANTED_RECEIVERS, PLANTED_SOURCES
 from tests.kit.pgm.simulation import main, run, run_many
@@ -82,7 +82,7 @@ def test_each_planted_bug_says_how_it_shows() -> None:
 def test_each_planted_bug_is_found(name: str) -> None:
     receiver_class, source_class = (
         PLANTED_RECEIVERS.get(name, Receiver),
-        PLANTED_SOURCES.get(name, Source),
+        PLANTED_SOURCES.get(name, PgmSource),
     )
     first, word = FOUND_BY[name]
     for seed in chain((first,), range(SEEDS_MAX)):

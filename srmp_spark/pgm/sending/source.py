@@ -60,7 +60,7 @@ FRAGMENT_OPTIONS = 20
 """Octets that the options OPT_LENGTH and OPT_FRAGMENT take in a packet."""
 
 
-class Source:
+class PgmSource:
     """Sends the APDUs of one session to one group and port.
 
     ``now`` and all times are in seconds of the monotonic clock. ``first`` is the number of the

@@ -27,7 +27,7 @@ from srmp_spark.pgm.outputs import (
 from srmp_spark.pgm.receiving import assembler, receive_window, receiver, repairs, session
 from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.sending import repair_queue, source
-from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
@@ -155,7 +155,9 @@ class Conversation:
     def __init__(self) -> None:
         self.now = 1000.0
         self.receiver = Receiver(PORT, GROUP, lambda low, high: (low + high) / 2, RECEIVING)
-        self.source = Source(TSI, PORT, source=SOURCE, group=GROUP, now=self.now, settings=SENDING)
+        self.source = PgmSource(
+            TSI, PORT, source=SOURCE, group=GROUP, now=self.now, settings=SENDING
+        )
         for number in range(4):
             self.source.send(b"apdu %d" % number)
         self.out: list[Output] = []

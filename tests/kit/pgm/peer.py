@@ -26,7 +26,7 @@ from typing import Any
 from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, Unicast
 from srmp_spark.pgm.receiving.receiver import Receiver
-from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
@@ -103,7 +103,7 @@ class Sending:
         settings = SourceSettings(**chosen)
         settings = replace(settings, tpdu_max=tpdu_of(settings.tpdu_max, encapsulation, interface))
         tsi = Tsi(SystemRandom().randbytes(6), SystemRandom().randrange(1, 65_536))
-        self.source = Source(
+        self.source = PgmSource(
             tsi,
             address.port,
             source=nla_of(interface.address),

@@ -17,7 +17,7 @@ from srmp_spark.pgm.receiving.repair_states import RepairEvent
 from srmp_spark.pgm.receiving.repairs import Repair, Repairs
 from srmp_spark.pgm.receiving.session import IncomingSession
 from srmp_spark.pgm.sending.repair_queue import RepairQueue
-from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.sending.transmit_window import Sent, TransmitWindow
 from srmp_spark.pgm.wire.packets import Data, Nak, Packet
 from srmp_spark.pgm.wire.sequence import wrap
@@ -204,14 +204,14 @@ class RepairsTheNext(RepairQueue):
         return super().request(number + 1 if self._window.get(number + 1) else number, now)
 
 
-class NoBucket(Source):
+class NoBucket(PgmSource):
     """Sends everything at once, without a token bucket."""
 
     def _take(self, octets: int, now: float) -> bool:
         return True
 
 
-class NoSpms(Source):
+class NoSpms(PgmSource):
     """Sends no further SPM for a minute after each SPM."""
 
     def _spm(self, now: float) -> Multicast | None:
@@ -221,7 +221,7 @@ class NoSpms(Source):
         return packet
 
 
-class NakOfTheOtherHalf(Source):
+class NakOfTheOtherHalf(PgmSource):
     """Ignores NAKs once the lead has passed number 2^32, so that nothing is repaired."""
 
     def receive(self, packet: Packet, now: float) -> list[Multicast]:
@@ -230,7 +230,7 @@ class NakOfTheOtherHalf(Source):
         return super().receive(packet, now)
 
 
-class FinWithoutDraining(Source):
+class FinWithoutDraining(PgmSource):
     """Discards the waiting data when the source is closed."""
 
     def close(self, now: float) -> None:
@@ -243,8 +243,8 @@ def _session_with(**parts: type[object]) -> type[Receiver]:
     return type("Faulty", (Receiver,), {"session_class": session})
 
 
-def _source_with(**parts: type[object]) -> type[Source]:
-    return type("Faulty", (Source,), dict(parts))
+def _source_with(**parts: type[object]) -> type[PgmSource]:
+    return type("Faulty", (PgmSource,), dict(parts))
 
 
 PLANTED_RECEIVERS: dict[str, type[Receiver]] = {
@@ -266,7 +266,7 @@ PLANTED_RECEIVERS: dict[str, type[Receiver]] = {
     },
     "AnySource": AnySource,
 }
-PLANTED_SOURCES: dict[str, type[Source]] = {
+PLANTED_SOURCES: dict[str, type[PgmSource]] = {
     **{
         each.__name__: _source_with(window_class=each)
         for each in (PendingForgotten, WindowTooShort, LeadOneAhead)

@@ -24,7 +24,7 @@ from random import Random
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.pgm.outputs import LossReason, Multicast, Output, SourceRefused, Unicast
 from srmp_spark.pgm.receiving.receiver import Receiver
-from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.sending.source_states import ANSWERS, SourceState
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
@@ -67,7 +67,7 @@ class Simulation:
         self,
         seed: int,
         *,
-        source_class: type[Source] = Source,
+        source_class: type[PgmSource] = PgmSource,
         receiver_class: type[Receiver] = Receiver,
         log: Callable[[str], None] | None = None,
     ) -> None:
@@ -428,7 +428,7 @@ class Simulation:
 def run(
     seed: int,
     *,
-    source_class: type[Source] = Source,
+    source_class: type[PgmSource] = PgmSource,
     receiver_class: type[Receiver] = Receiver,
     digest: bool = False,
     log: Callable[[str], None] | None = None,

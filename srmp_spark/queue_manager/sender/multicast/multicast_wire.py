@@ -21,7 +21,7 @@ from typing import Any
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.outputs import Multicast
-from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.sending.source_states import SourceState
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.limits import APDU_SENT_MAX
@@ -86,7 +86,7 @@ class MulticastWire:
             raise
         chosen = settings.source
         now = time.monotonic()
-        self.source = Source(
+        self.source = PgmSource(
             tsi,
             address.port,
             source=nla_of(interface.address),
