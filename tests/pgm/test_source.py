@@ -7,7 +7,7 @@ from pgm_kit import DPORT, GROUP, RECEIVER, SOURCE, TSI, Sender
 
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.pgm.outputs import Multicast
-from srmp_spark.pgm.sending.source_states import TRANSITIONS, SourceEvent, SourceState
+from srmp_spark.pgm.sending.source_states import TRANSITIONS, PgmSourceEvent, SourceState
 from srmp_spark.pgm.sending.spm_schedule import SPMS_AT_START
 from srmp_spark.pgm.settings import SourceSettings
 from srmp_spark.pgm.wire.encoder import encode
@@ -415,8 +415,8 @@ def test_a_reset_is_told_at_once_and_naks_are_not_processed() -> None:
 
 
 @pytest.mark.parametrize("state", SourceState)
-@pytest.mark.parametrize("event", SourceEvent)
-def test_every_pair_of_the_table(state: SourceState, event: SourceEvent) -> None:
+@pytest.mark.parametrize("event", PgmSourceEvent)
+def test_every_pair_of_the_table(state: SourceState, event: PgmSourceEvent) -> None:
     source = Sender().source
     source.state = state
     if (state, event) in TRANSITIONS:

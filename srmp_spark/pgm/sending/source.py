@@ -26,7 +26,7 @@ from srmp_spark.pgm.sending.source_states import (
     ANSWERS,
     ENDING,
     TRANSITIONS,
-    SourceEvent,
+    PgmSourceEvent,
     SourceState,
 )
 from srmp_spark.pgm.sending.spm_schedule import SpmSchedule
@@ -140,7 +140,7 @@ class PgmSource:
         Raises :class:`LocalProtocolError` if the APDU is empty or has more than APDU_SENT_MAX
         octets, if the queue has no room, or if the source is not open.
         """
-        self._move(SourceEvent.SEND)
+        self._move(PgmSourceEvent.SEND)
         if not 1 <= len(apdu) <= APDU_SENT_MAX:
             raise LocalProtocolError(
                 f"an APDU has 1 to {APDU_SENT_MAX} octets ([MC-MQSRM] 2.1.3.1), got {len(apdu)}"
@@ -158,7 +158,7 @@ class PgmSource:
         Then OPT_FIN is announced, and repairs continue for TXW_SECS. The call itself sends nothing:
         the packets are those of :meth:`poll`. A second call does nothing.
         """
-        self._move(SourceEvent.CLOSE)
+        self._move(PgmSourceEvent.CLOSE)
         self._drained(now)
 
     def reset(self, now: float, error_code: int = 0) -> None:
@@ -168,7 +168,7 @@ class PgmSource:
         application defines its meaning. A second call, or one after the end, does nothing.
         """
         was_reset = self._reset is not None
-        self._move(SourceEvent.RESET)
+        self._move(PgmSourceEvent.RESET)
         if was_reset or self.state is SourceState.CLOSED:
             return
         self._reset = Reset(True, error_code)
@@ -179,14 +179,14 @@ class PgmSource:
 
     def _drained(self, now: float) -> None:
         if self.state is SourceState.DRAINING and not self._waiting:
-            self._move(SourceEvent.DRAINED)
+            self._move(PgmSourceEvent.DRAINED)
             self._announce_end(now)
 
     def _announce_end(self, now: float) -> None:
         self._spms.at_once(now)
         self._closed_at = now + self.settings.txw_secs
 
-    def _move(self, event: SourceEvent) -> None:
+    def _move(self, event: PgmSourceEvent) -> None:
         self.state = next_state(TRANSITIONS, self.state, event, self)
 
     # --- packets from the group -------------------------------------------------------------------
@@ -241,7 +241,7 @@ class PgmSource:
         window advances, and a session whose time is over closes.
         """
         if self.state in ENDING and now >= self._closed_at:
-            self._move(SourceEvent.EXPIRED)
+            self._move(PgmSourceEvent.EXPIRED)
         if self.state is SourceState.CLOSED:
             return []
         self.window.advance(now, self.repairs.__contains__)

@@ -24,7 +24,7 @@ class SourceState(Enum):
     CLOSED = auto()
 
 
-class SourceEvent(Enum):
+class PgmSourceEvent(Enum):
     """Events that change the state of a source."""
 
     SEND = auto()
@@ -37,8 +37,8 @@ class SourceEvent(Enum):
     """TXW_SECS passed since the first OPT_FIN or OPT_RST."""
 
 
-_S, _E = SourceState, SourceEvent
-TRANSITIONS: Mapping[tuple[SourceState, SourceEvent], SourceState] = {
+_S, _E = SourceState, PgmSourceEvent
+TRANSITIONS: Mapping[tuple[SourceState, PgmSourceEvent], SourceState] = {
     (_S.OPEN, _E.SEND): _S.OPEN,
     (_S.OPEN, _E.CLOSE): _S.DRAINING,
     (_S.OPEN, _E.RESET): _S.RESETTING,
