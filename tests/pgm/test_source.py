@@ -7,7 +7,7 @@ from pgm_kit import DPORT, GROUP, RECEIVER, SOURCE, TSI, Sender
 
 from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.pgm.outputs import Multicast
-from srmp_spark.pgm.sending.source_states import TRANSITIONS, PgmSourceEvent, SourceState
+from srmp_spark.pgm.sending.source_states import TRANSITIONS, PgmSourceEvent, PgmSourceState
 from srmp_spark.pgm.sending.spm_schedule import SPMS_AT_START
 from srmp_spark.pgm.settings import SourceSettings
 from srmp_spark.pgm.wire.encoder import encode
@@ -390,7 +390,7 @@ def test_fin_follows_the_last_data_at_once_and_repairs_go_on_for_txw_secs() -> N
     left = spms_of(sender.until(1100.0))
     assert all(spm.options.fin for _, spm in left)
     assert left[-1][0] == pytest.approx(10.0, abs=0.6)
-    assert (sender.source.state, sender.source.next_timer()) == (SourceState.CLOSED, None)
+    assert (sender.source.state, sender.source.next_timer()) == (PgmSourceState.CLOSED, None)
 
 
 def test_a_reset_is_told_at_once_and_naks_are_not_processed() -> None:
@@ -409,14 +409,14 @@ def test_a_reset_is_told_at_once_and_naks_are_not_processed() -> None:
     assert {packet.options for _, packet in left if isinstance(packet, Spm)} == {
         Options(reset=Reset(True, 9))
     }
-    assert sender.source.state is SourceState.CLOSED
+    assert sender.source.state is PgmSourceState.CLOSED
     sender.source.close(sender.now)
     sender.source.reset(sender.now)
 
 
-@pytest.mark.parametrize("state", SourceState)
+@pytest.mark.parametrize("state", PgmSourceState)
 @pytest.mark.parametrize("event", PgmSourceEvent)
-def test_every_pair_of_the_table(state: SourceState, event: PgmSourceEvent) -> None:
+def test_every_pair_of_the_table(state: PgmSourceState, event: PgmSourceEvent) -> None:
     source = Sender().source
     source.state = state
     if (state, event) in TRANSITIONS:

@@ -27,7 +27,7 @@ from srmp_spark.pgm.sending.source_states import (
     ENDING,
     TRANSITIONS,
     PgmSourceEvent,
-    SourceState,
+    PgmSourceState,
 )
 from srmp_spark.pgm.sending.spm_schedule import SpmSchedule
 from srmp_spark.pgm.sending.transmit_window import Sent, TransmitWindow
@@ -88,7 +88,7 @@ class PgmSource:
         self.tsi = tsi
         self.destination_port = destination_port
         self.settings = settings = settings or SourceSettings()
-        self.state = SourceState.OPEN
+        self.state = PgmSourceState.OPEN
         self.counts: Counter[str] = Counter()
         """Numbers of sent and received packets by kind, for metrics."""
         self._source, self._group = source, group
@@ -169,7 +169,7 @@ class PgmSource:
         """
         was_reset = self._reset is not None
         self._move(PgmSourceEvent.RESET)
-        if was_reset or self.state is SourceState.CLOSED:
+        if was_reset or self.state is PgmSourceState.CLOSED:
             return
         self._reset = Reset(True, error_code)
         self._waiting.clear()
@@ -178,7 +178,7 @@ class PgmSource:
         self._announce_end(now)
 
     def _drained(self, now: float) -> None:
-        if self.state is SourceState.DRAINING and not self._waiting:
+        if self.state is PgmSourceState.DRAINING and not self._waiting:
             self._move(PgmSourceEvent.DRAINED)
             self._announce_end(now)
 
@@ -230,7 +230,10 @@ class PgmSource:
         RFC 3208 13.4: "rate limited to once per IHB_MIN per TSI". [MC-MQSRM] does not require
         answers, but OpenPGM sends such requests.
         """
-        if now - self._last_spmr >= self.settings.ihb_min and self.state is not SourceState.CLOSED:
+        if (
+            now - self._last_spmr >= self.settings.ihb_min
+            and self.state is not PgmSourceState.CLOSED
+        ):
             self._last_spmr = now
             self._spms.at_once(now)
 
@@ -242,7 +245,7 @@ class PgmSource:
         """
         if self.state in ENDING and now >= self._closed_at:
             self._move(PgmSourceEvent.EXPIRED)
-        if self.state is SourceState.CLOSED:
+        if self.state is PgmSourceState.CLOSED:
             return []
         self.window.advance(now, self.repairs.__contains__)
         # This is called in every state, because NCFs that are due would otherwise be due forever.
@@ -259,7 +262,7 @@ class PgmSource:
 
         The time may have passed. Return ``None`` if the source is closed.
         """
-        if self.state is SourceState.CLOSED:
+        if self.state is PgmSourceState.CLOSED:
             return None
         times: list[float | None] = [self.window.advance_at, self._confirmations.next()]
         if self._blocked:
@@ -305,7 +308,7 @@ class PgmSource:
         join = None
         if self.settings.join_percent and len(window):
             join = wrap(window.lead + 1 - len(window) * self.settings.join_percent // 100)
-        options = Options(join=join, fin=self.state is SourceState.FINISHING, reset=self._reset)
+        options = Options(join=join, fin=self.state is PgmSourceState.FINISHING, reset=self._reset)
         spm = Spm(
             self.tsi,
             self.destination_port,

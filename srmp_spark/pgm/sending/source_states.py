@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 
 
-class SourceState(Enum):
+class PgmSourceState(Enum):
     """State of one multicast source."""
 
     OPEN = auto()
@@ -37,8 +37,8 @@ class PgmSourceEvent(Enum):
     """TXW_SECS passed since the first OPT_FIN or OPT_RST."""
 
 
-_S, _E = SourceState, PgmSourceEvent
-TRANSITIONS: Mapping[tuple[SourceState, PgmSourceEvent], SourceState] = {
+_S, _E = PgmSourceState, PgmSourceEvent
+TRANSITIONS: Mapping[tuple[PgmSourceState, PgmSourceEvent], PgmSourceState] = {
     (_S.OPEN, _E.SEND): _S.OPEN,
     (_S.OPEN, _E.CLOSE): _S.DRAINING,
     (_S.OPEN, _E.RESET): _S.RESETTING,
@@ -60,7 +60,7 @@ A missing pair is a bug of this program or of the application and raises
 :class:`~srmp_spark.errors.LocalProtocolError`.
 """
 
-ANSWERS = (SourceState.OPEN, SourceState.DRAINING, SourceState.FINISHING)
+ANSWERS = (PgmSourceState.OPEN, PgmSourceState.DRAINING, PgmSourceState.FINISHING)
 """States in which NAKs are answered."""
-ENDING = (SourceState.FINISHING, SourceState.RESETTING)
+ENDING = (PgmSourceState.FINISHING, PgmSourceState.RESETTING)
 """States in which SPMs announce the end of the session."""

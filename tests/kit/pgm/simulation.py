@@ -25,7 +25,7 @@ from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.pgm.outputs import LossReason, Multicast, Output, SourceRefused, Unicast
 from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.sending.source import PgmSource
-from srmp_spark.pgm.sending.source_states import ANSWERS, SourceState
+from srmp_spark.pgm.sending.source_states import ANSWERS, PgmSourceState
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
@@ -209,7 +209,7 @@ class Simulation:
         if self.is_silent:
             return
         self._source_says(self.source.poll(self.clock.now))
-        if self.source.state is SourceState.CLOSED:
+        if self.source.state is PgmSourceState.CLOSED:
             return
         when = self.source.next_timer()
         if when is None:

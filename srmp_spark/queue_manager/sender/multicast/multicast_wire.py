@@ -22,7 +22,7 @@ from srmp_spark.errors import LocalProtocolError
 from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.outputs import Multicast
 from srmp_spark.pgm.sending.source import PgmSource
-from srmp_spark.pgm.sending.source_states import SourceState
+from srmp_spark.pgm.sending.source_states import PgmSourceState
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.limits import APDU_SENT_MAX
 from srmp_spark.pgm.wire.packets import Packet
@@ -111,12 +111,12 @@ class MulticastWire:
     @property
     def is_open(self) -> bool:
         """Return whether the session accepts messages: its end has not begun."""
-        return self.source.state is SourceState.OPEN
+        return self.source.state is PgmSourceState.OPEN
 
     @property
     def is_over(self) -> bool:
         """Return whether the session has ended and sends nothing any longer."""
-        return self.source.state is SourceState.CLOSED
+        return self.source.state is PgmSourceState.CLOSED
 
     def reopen(self, interface: Interface) -> None:
         """Continue on ``interface``, which has the same address as the old interface.
