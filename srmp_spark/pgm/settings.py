@@ -126,7 +126,7 @@ A limit is needed because a TSI is 64 bits that anybody can invent.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSettings:
+class PgmSourceSettings:
     """The settings of one source. Times are in seconds, sizes in octets.
 
     Raises :class:`ConfigurationError` if a value is out of range.

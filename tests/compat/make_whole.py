@@ -58,7 +58,7 @@ from srmp_spark.mqrr.ndr.methods import ACCESS_RECEIVE  # noqa: E402
 from srmp_spark.mqrr.queue_format import queue_format_for  # noqa: E402
 from srmp_spark.names import MulticastAddress  # noqa: E402
 from srmp_spark.pgm.sending.source import PgmSource  # noqa: E402
-from srmp_spark.pgm.settings import SourceSettings  # noqa: E402
+from srmp_spark.pgm.settings import PgmSourceSettings  # noqa: E402
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of  # noqa: E402
 from srmp_spark.queue_manager.multicast.interfaces import find_interface  # noqa: E402
 from srmp_spark.queue_manager.multicast.settings import Encapsulation  # noqa: E402
@@ -417,7 +417,7 @@ class Maker:
         outlet = Outlet(udp, find_interface(world.HERE), group.group, 1, is_source=True)
         source = PgmSource(
             Tsi(bytes(range(6)), 4711), group.port, source=nla_of(world.HERE), group=nla_of(group.group), now=time.monotonic(),
-            settings=SourceSettings(txw_max_rte=1e6),
+            settings=PgmSourceSettings(txw_max_rte=1e6),
         )  # fmt: skip
         for number in range(1, 5):
             price = Message(

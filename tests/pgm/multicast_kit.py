@@ -16,7 +16,7 @@ from srmp_spark.client.outgoing_messages import OutgoingClient
 from srmp_spark.message import Message
 from srmp_spark.names import MulticastAddress, quote_queue_name
 from srmp_spark.pgm.sending.source import PgmSource
-from srmp_spark.pgm.settings import SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.queue_manager.multicast.interfaces import find_interface
@@ -109,7 +109,7 @@ class Stranger:
         self.outlet = Outlet(encapsulation, interface, GROUP.group, 1, is_source=True)
         self.source = PgmSource(
             tsi or Tsi(os.urandom(6), 4711), GROUP.port, source=nla_of(path or interface.address), group=nla_of(GROUP.group),
-            now=time.monotonic(), settings=SourceSettings(txw_max_rte=1e6),
+            now=time.monotonic(), settings=PgmSourceSettings(txw_max_rte=1e6),
         )  # fmt: skip
 
     def send(

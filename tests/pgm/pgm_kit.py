@@ -18,7 +18,7 @@ from srmp_spark.pgm.outputs import (
 )
 from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.sending.source import PgmSource
-from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.packets import NO_OPTIONS, Data, Nak, Options, Packet, PacketType, Spm
@@ -55,7 +55,7 @@ class Sender:
 
     def __init__(self, *, first: int = 0, **settings: Any) -> None:
         self.now = 1000.0
-        self.settings = SourceSettings(**settings)
+        self.settings = PgmSourceSettings(**settings)
         self.source = PgmSource(
             TSI,
             DPORT,

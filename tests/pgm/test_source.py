@@ -9,7 +9,7 @@ from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.pgm.outputs import Multicast
 from srmp_spark.pgm.sending.source_states import TRANSITIONS, PgmSourceEvent, PgmSourceState
 from srmp_spark.pgm.sending.spm_schedule import SPMS_AT_START
-from srmp_spark.pgm.settings import SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings
 from srmp_spark.pgm.wire.encoder import encode
 from srmp_spark.pgm.wire.limits import APDU_SENT_MAX
 from srmp_spark.pgm.wire.packets import (
@@ -37,7 +37,7 @@ def spms_of(left: list[tuple[float, Packet]]) -> list[tuple[float, Spm]]:
 
 def test_the_constants_are_those_of_the_document() -> None:
     """[MC-MQSRM] 2.1.3.1, the table."""
-    s = SourceSettings()
+    s = PgmSourceSettings()
     assert (s.txw_max_rte, s.txw_secs, s.txw_adv_secs, s.txw_adv_ivl) == (70_000, 300, 45, 45)
     assert (s.ihb_min, s.ihb_max, s.token_bucket) == (1, 15, 0.040)
     assert (s.ambient_spm_packets, s.ambient_spm_ivl, s.rdata_delay) == (50, 0.5, 0.060)
@@ -443,7 +443,7 @@ def test_opt_join_tells_how_much_a_late_receiver_may_ask_for() -> None:
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError):
-        SourceSettings(**wrong)  # type: ignore[arg-type]
+        PgmSourceSettings(**wrong)  # type: ignore[arg-type]
 
 
 def test_outputs_are_multicast() -> None:

@@ -9,7 +9,7 @@ the rate ``ncf_rate_max`` are not confirmed at all, and receivers repeat them.
 
 from __future__ import annotations
 
-from srmp_spark.pgm.settings import SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings
 from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.timers import Timers
 
@@ -29,7 +29,7 @@ class Confirmations:
     limits how many. ``now`` is in seconds of the monotonic clock.
     """
 
-    def __init__(self, settings: SourceSettings, now: float) -> None:
+    def __init__(self, settings: PgmSourceSettings, now: float) -> None:
         self._ivl = settings.ncf_repeat_ivl
         self._bucket = TokenBucket(
             settings.ncf_rate_max, max(1.0, settings.ncf_rate_max * _BURST_S), now

@@ -31,7 +31,7 @@ from srmp_spark.pgm.sending.source_states import (
 )
 from srmp_spark.pgm.sending.spm_schedule import SpmSchedule
 from srmp_spark.pgm.sending.transmit_window import Sent, TransmitWindow
-from srmp_spark.pgm.settings import SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings
 from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.pgm.wire.addresses import Nla, Tsi
 from srmp_spark.pgm.wire.checksum import sum_of
@@ -82,12 +82,12 @@ class PgmSource:
         source: Nla,
         group: Nla,
         now: float,
-        settings: SourceSettings | None = None,
+        settings: PgmSourceSettings | None = None,
         first: int = 0,
     ) -> None:
         self.tsi = tsi
         self.destination_port = destination_port
-        self.settings = settings = settings or SourceSettings()
+        self.settings = settings = settings or PgmSourceSettings()
         self.state = PgmSourceState.OPEN
         self.counts: Counter[str] = Counter()
         """Numbers of sent and received packets by kind, for metrics."""

@@ -10,7 +10,7 @@ always sooner. A literal reading of 2.1.3.1 gives this result.
 
 from __future__ import annotations
 
-from srmp_spark.pgm.settings import SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings
 
 SPMS_AT_START = 3
 """Number of SPMs that a source sends at first, one after the other, as OpenPGM does.
@@ -28,7 +28,7 @@ class SpmSchedule:
     packet would never know of that packet. ``now`` is in seconds of the monotonic clock.
     """
 
-    def __init__(self, settings: SourceSettings, now: float) -> None:
+    def __init__(self, settings: PgmSourceSettings, now: float) -> None:
         self._settings = settings
         self._packets = 0
         self._first_ones = SPMS_AT_START

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from srmp_spark.pgm.settings import SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings
 from srmp_spark.pgm.wire.packets import Fragment
 
 ENTRY_COST = 300
@@ -38,7 +38,7 @@ class TransmitWindow:
     (:mod:`..wire.sequence`).
     """
 
-    def __init__(self, first: int, settings: SourceSettings, now: float) -> None:
+    def __init__(self, first: int, settings: PgmSourceSettings, now: float) -> None:
         self.trail = first
         self.lead = first - 1
         self.octets = 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
 
 LOOPBACK = "127.0.0.1"
 TTL_DEFAULT = 1
@@ -78,7 +78,7 @@ class PgmSettings:
     interface: str = LOOPBACK
     """Name or IPv4 address of the network interface."""
     ttl: int = TTL_DEFAULT
-    source: SourceSettings = field(default_factory=SourceSettings)
+    source: PgmSourceSettings = field(default_factory=PgmSourceSettings)
     receiver: ReceiverSettings = field(default_factory=ReceiverSettings)
 
 
@@ -91,13 +91,13 @@ class PgmConstants(NamedTuple):
     source: tuple[tuple[str, Any], ...] = ()
     receiver: tuple[tuple[str, Any], ...] = ()
 
-    def source_settings(self) -> SourceSettings:
+    def source_settings(self) -> PgmSourceSettings:
         """Return the settings for sending, with defaults for constants that are not set.
 
         Raises :class:`ConfigurationError` if the constants contradict each other or are out of
         range.
         """
-        return SourceSettings(**dict(self.source))
+        return PgmSourceSettings(**dict(self.source))
 
     def receiver_settings(self) -> ReceiverSettings:
         """Return the settings for receiving, with defaults for constants that are not set.
@@ -122,7 +122,7 @@ def parse_pgm_constants(where: str, value: object) -> PgmConstants:
     ends: tuple[list[tuple[str, Any]], list[tuple[str, Any]]] = ([], [])
     defaults = tuple(
         {each.name: getattr(kind(), each.name) for each in fields(kind)}
-        for kind in (SourceSettings, ReceiverSettings)
+        for kind in (PgmSourceSettings, ReceiverSettings)
     )
     for name, given in value.items():
         known = [place for place, names in enumerate(defaults) if name in names]

@@ -28,7 +28,7 @@ from srmp_spark.pgm.receiving import assembler, receive_window, receiver, repair
 from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.sending import repair_queue, source
 from srmp_spark.pgm.sending.source import PgmSource
-from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.encoder import encode
@@ -60,7 +60,7 @@ RECEIVING = ReceiverSettings(
     nak_ncf_retries=2,
     nak_data_retries=2,
 )
-SENDING = SourceSettings(txw_secs=4.0, txw_adv_secs=1.0, txw_adv_ivl=1.0, txw_max_rte=100_000.0)
+SENDING = PgmSourceSettings(txw_secs=4.0, txw_adv_secs=1.0, txw_adv_ivl=1.0, txw_max_rte=100_000.0)
 
 
 def written(steps: Iterable[tuple[int, Packet]]) -> bytes:

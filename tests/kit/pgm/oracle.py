@@ -29,7 +29,7 @@ from srmp_spark.pgm.outputs import (
     SourceRefused,
     Unicast,
 )
-from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.packets import Data, Nak, PacketType, Spm
 from srmp_spark.pgm.wire.sequence import unwrap, wrap
@@ -61,7 +61,7 @@ class SourceLedger:
     ``lead`` and ``trail`` are unwrapped numbers. ``pending`` has the numbers for which a NAK waits.
     """
 
-    def __init__(self, settings: SourceSettings, first: int) -> None:
+    def __init__(self, settings: PgmSourceSettings, first: int) -> None:
         self.settings = settings
         self.problems: list[str] = []
         self.apdus: list[bytes] = []

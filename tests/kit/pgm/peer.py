@@ -27,7 +27,7 @@ from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, Unicast
 from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.sending.source import PgmSource
-from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
@@ -100,7 +100,7 @@ class Sending:
                 "txw_adv_secs": 0.15 * args.window,
                 "txw_adv_ivl": 0.15 * args.window,
             }
-        settings = SourceSettings(**chosen)
+        settings = PgmSourceSettings(**chosen)
         settings = replace(settings, tpdu_max=tpdu_of(settings.tpdu_max, encapsulation, interface))
         tsi = Tsi(SystemRandom().randbytes(6), SystemRandom().randrange(1, 65_536))
         self.source = PgmSource(

@@ -26,7 +26,7 @@ from srmp_spark.pgm.outputs import LossReason, Multicast, Output, SourceRefused,
 from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.sending.source_states import ANSWERS, PgmSourceState
-from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
+from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.encoder import encode
@@ -105,11 +105,11 @@ class Simulation:
 
     # --- drawing the run --------------------------------------------------------------------------
 
-    def _draw_source_settings(self) -> SourceSettings:
+    def _draw_source_settings(self) -> PgmSourceSettings:
         random = self.random
         secs = 60.0 if self.gentle else random.choice((2.0, 5.0, 20.0, 60.0))
         rate = random.choice((4_000.0, 20_000.0, 70_000.0, 1e6))
-        return SourceSettings(
+        return PgmSourceSettings(
             txw_max_rte=rate,
             txw_secs=secs,
             txw_adv_secs=0.15 * secs,
