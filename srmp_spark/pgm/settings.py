@@ -197,7 +197,7 @@ class PgmSourceSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiverSettings:
+class PgmReceiverSettings:
     """The settings of one receiver. Times are in seconds, sizes in octets, rates per second.
 
     Raises :class:`ConfigurationError` if a value is out of range.

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
 from srmp_spark.queue_manager.configuration.config import OPTIONS, TABLES, load, tomllib
 from srmp_spark.testing.foreign.ports import kept_port
 from tests.kit.certificate import Authority
@@ -99,7 +99,7 @@ def test_every_key_of_a_table_has_its_reason(name: str) -> None:
 def test_the_constants_of_multicast_are_their_defaults() -> None:
     defaults = {
         each.name: getattr(kind(), each.name)
-        for kind in (PgmSourceSettings, ReceiverSettings)
+        for kind in (PgmSourceSettings, PgmReceiverSettings)
         for each in fields(kind)
     }
     assert {

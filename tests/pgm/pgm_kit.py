@@ -18,7 +18,7 @@ from srmp_spark.pgm.outputs import (
 )
 from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.sending.source import PgmSource
-from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.packets import NO_OPTIONS, Data, Nak, Options, Packet, PacketType, Spm
@@ -92,7 +92,7 @@ class Listener:
 
     def __init__(self, **settings: Any) -> None:
         self.now = 1000.0
-        self.settings = ReceiverSettings(**settings)
+        self.settings = PgmReceiverSettings(**settings)
         self.receiver = Receiver(DPORT, GROUP, lambda low, high: high, self.settings)
         self.spms = 0
 

@@ -14,7 +14,7 @@ from multicast_kit import GROUP, QUEUE, message
 from pgm_kit import SOURCE, TSI
 
 from srmp_spark.errors import ProcessMustEndError
-from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
 from srmp_spark.pgm.wire.addresses import SessionKey
 from srmp_spark.pgm.wire.encoder import encode
 from srmp_spark.pgm.wire.packets import Data, Spm
@@ -42,7 +42,7 @@ from srmp_spark.srmp.codec.apdu import apdu_of
 
 KEY = SessionKey(SOURCE, TSI)
 SETTINGS = PgmSettings(
-    encapsulation=Encapsulation(3055), receiver=ReceiverSettings(nak_rb_ivl=(0.0, 0.0))
+    encapsulation=Encapsulation(3055), receiver=PgmReceiverSettings(nak_rb_ivl=(0.0, 0.0))
 )
 
 
@@ -318,6 +318,6 @@ def test_what_is_settled_is_told_once_a_turn_and_only_to_its_gateway() -> None:
 def test_settings_cross_whole() -> None:
     given = PgmSettings(
         encapsulation=Encapsulation.parse("udp:7"), interface="eth0", ttl=3, source=PgmSourceSettings(txw_max_rte=1.0),
-        receiver=ReceiverSettings(nak_rb_ivl=(0.25, 0.5), sessions_max=3),
+        receiver=PgmReceiverSettings(nak_rb_ivl=(0.25, 0.5), sessions_max=3),
     )  # fmt: skip
     assert encoding.decode(encoding.encode(given), PgmSettings) == given

@@ -12,7 +12,7 @@ import pytest
 from pgm_kit import DPORT, SOURCE, TSI
 
 from srmp_spark.names import MulticastAddress
-from srmp_spark.pgm.settings import ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings
 from srmp_spark.pgm.wire.packets import Data, Spm
 from srmp_spark.queue_manager.multicast import listener as module
 from srmp_spark.queue_manager.multicast.listener import Listener
@@ -51,7 +51,7 @@ def listener_of(inlet: Inlet, naks: list[bytes]) -> Listener:
         address=address, inlet=inlet, outlet=outlet, interface=SimpleNamespace(name="lo")
     )
     settings = PgmSettings(
-        encapsulation=Encapsulation(3055), receiver=ReceiverSettings(nak_rb_ivl=(0.0, 0.0))
+        encapsulation=Encapsulation(3055), receiver=PgmReceiverSettings(nak_rb_ivl=(0.0, 0.0))
     )
     main = SimpleNamespace(is_congested=False, send=lambda message: None)
     listener = Listener(0, "private$/prices", address, settings, main)

@@ -10,7 +10,7 @@ from srmp_spark.pgm.outputs import DataLost, LossReason, Multicast, Unicast
 from srmp_spark.pgm.receiving.receive_window import MISSING_WINDOWS
 from srmp_spark.pgm.receiving.repair_states import TRANSITIONS, RepairEvent, RepairState
 from srmp_spark.pgm.receiving.repairs import Repair
-from srmp_spark.pgm.settings import ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.limits import NAK_LIST_MAX
@@ -22,7 +22,7 @@ TRAIL, RETRIES, LIMIT = LossReason.TRAIL, LossReason.RETRIES, LossReason.LIMIT
 
 def test_the_constants_are_those_of_the_document() -> None:
     """[MC-MQSRM] 2.1.3.1, the table; NAK_RB_IVL below it."""
-    s = ReceiverSettings()
+    s = PgmReceiverSettings()
     assert (s.nak_rpt_ivl, s.nak_rdata_ivl, s.nak_ncf_retries, s.nak_data_retries) == (
         0.75,
         2,
@@ -417,7 +417,7 @@ def test_every_pair_of_the_table_of_repairs(state: RepairState, event: RepairEve
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
-        ReceiverSettings(**wrong)  # type: ignore[arg-type]
+        PgmReceiverSettings(**wrong)  # type: ignore[arg-type]
 
 
 def test_what_is_missing_faster_than_it_can_be_asked_for_is_given_up_and_told() -> None:

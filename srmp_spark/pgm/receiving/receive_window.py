@@ -20,7 +20,7 @@ from __future__ import annotations
 from srmp_spark.pgm.outputs import LossReason
 from srmp_spark.pgm.receiving.assembler import Assembler
 from srmp_spark.pgm.receiving.repairs import NAK_BURST_S, NUMBERS_PER_NAK, REPAIR_COST, Repairs
-from srmp_spark.pgm.settings import ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings
 from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.pgm.wire.packets import Data
 
@@ -46,7 +46,7 @@ PACKET_COST = 400
 class Budget:
     """Memory and rates that all sessions of one receiver share."""
 
-    def __init__(self, settings: ReceiverSettings) -> None:
+    def __init__(self, settings: PgmReceiverSettings) -> None:
         self.limit = settings.buffer_bytes_max
         self.used = 0
         rate = settings.nak_rate_max * NUMBERS_PER_NAK
@@ -74,7 +74,7 @@ class ReceiveWindow:
     def __init__(
         self,
         first: int,
-        settings: ReceiverSettings,
+        settings: PgmReceiverSettings,
         repairs: Repairs,
         assembler: Assembler,
         budget: Budget,

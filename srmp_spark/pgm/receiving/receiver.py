@@ -21,7 +21,7 @@ from srmp_spark.pgm.receiving.receive_window import Budget
 from srmp_spark.pgm.receiving.repairs import Uniform
 from srmp_spark.pgm.receiving.session import IncomingSession
 from srmp_spark.pgm.receiving.session_states import SessionState
-from srmp_spark.pgm.settings import REPLACED_AFTER, ReceiverSettings
+from srmp_spark.pgm.settings import REPLACED_AFTER, PgmReceiverSettings
 from srmp_spark.pgm.wire.addresses import Nla, SessionKey
 from srmp_spark.pgm.wire.packets import Data, Nak, Packet, PacketType, Spm
 from srmp_spark.timers import Timers
@@ -51,9 +51,9 @@ class Receiver:
         destination_port: int,
         group: Nla,
         uniform: Uniform,
-        settings: ReceiverSettings | None = None,
+        settings: PgmReceiverSettings | None = None,
     ) -> None:
-        self.settings = settings or ReceiverSettings()
+        self.settings = settings or PgmReceiverSettings()
         self.counts: Counter[str] = Counter()
         """Numbers of ignored packets by reason, for metrics. Sessions have counters of their own.
         """

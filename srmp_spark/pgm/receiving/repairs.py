@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from srmp_spark.pgm.outputs import LossReason
 from srmp_spark.pgm.receiving.repair_states import TRANSITIONS, RepairEvent, RepairState
-from srmp_spark.pgm.settings import ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings
 from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.pgm.wire.limits import NAK_LIST_MAX
 from srmp_spark.timers import Timers
@@ -70,7 +70,7 @@ class Repairs:
     """
 
     def __init__(
-        self, settings: ReceiverSettings, uniform: Uniform, now: float, of_all: TokenBucket
+        self, settings: PgmReceiverSettings, uniform: Uniform, now: float, of_all: TokenBucket
     ) -> None:
         """Create an empty set of missing numbers.
 

@@ -19,7 +19,7 @@ from srmp_spark.pgm.receiving.repair_states import RepairEvent
 from srmp_spark.pgm.receiving.repairs import Repairs, Uniform
 from srmp_spark.pgm.receiving.session_states import TRANSITIONS, SessionEvent, SessionState
 from srmp_spark.pgm.receiving.spm_sequence import SpmPlace, SpmSequence
-from srmp_spark.pgm.settings import ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings
 from srmp_spark.pgm.wire.addresses import Nla, SessionKey, is_unicast
 from srmp_spark.pgm.wire.encoder import encode
 from srmp_spark.pgm.wire.packets import NO_OPTIONS, Data, Nak, Options, PacketType, Spm
@@ -50,7 +50,7 @@ class IncomingSession:
         key: SessionKey,
         destination_port: int,
         group: Nla,
-        settings: ReceiverSettings,
+        settings: PgmReceiverSettings,
         uniform: Uniform,
         budget: Budget,
         out: list[Output],

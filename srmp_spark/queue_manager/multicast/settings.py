@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
 
 LOOPBACK = "127.0.0.1"
 TTL_DEFAULT = 1
@@ -79,7 +79,7 @@ class PgmSettings:
     """Name or IPv4 address of the network interface."""
     ttl: int = TTL_DEFAULT
     source: PgmSourceSettings = field(default_factory=PgmSourceSettings)
-    receiver: ReceiverSettings = field(default_factory=ReceiverSettings)
+    receiver: PgmReceiverSettings = field(default_factory=PgmReceiverSettings)
 
 
 class PgmConstants(NamedTuple):
@@ -99,13 +99,13 @@ class PgmConstants(NamedTuple):
         """
         return PgmSourceSettings(**dict(self.source))
 
-    def receiver_settings(self) -> ReceiverSettings:
+    def receiver_settings(self) -> PgmReceiverSettings:
         """Return the settings for receiving, with defaults for constants that are not set.
 
         Raises :class:`ConfigurationError` if the constants contradict each other or are out of
         range.
         """
-        return ReceiverSettings(**dict(self.receiver))
+        return PgmReceiverSettings(**dict(self.receiver))
 
 
 NO_CONSTANTS = PgmConstants()
@@ -122,7 +122,7 @@ def parse_pgm_constants(where: str, value: object) -> PgmConstants:
     ends: tuple[list[tuple[str, Any]], list[tuple[str, Any]]] = ([], [])
     defaults = tuple(
         {each.name: getattr(kind(), each.name) for each in fields(kind)}
-        for kind in (PgmSourceSettings, ReceiverSettings)
+        for kind in (PgmSourceSettings, PgmReceiverSettings)
     )
     for name, given in value.items():
         known = [place for place, names in enumerate(defaults) if name in names]

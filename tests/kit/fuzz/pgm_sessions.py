@@ -28,7 +28,7 @@ from srmp_spark.pgm.receiving import assembler, receive_window, receiver, repair
 from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.sending import repair_queue, source
 from srmp_spark.pgm.sending.source import PgmSource
-from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.encoder import encode
@@ -50,7 +50,7 @@ With these settings a session has 64 numbers with 12 timers each. At the limit t
 
 TSI, PORT = Tsi(b"\x0a\x0b\x0c\x0d\x0e\x0f", 0x1234), 7500
 SOURCE, GROUP = nla_of("10.99.0.1"), nla_of("239.192.9.1")
-RECEIVING = ReceiverSettings(
+RECEIVING = PgmReceiverSettings(
     rxw_sqns_max=64,
     rxw_bytes_max=70_000,
     buffer_bytes_max=80_000,

@@ -29,7 +29,7 @@ from srmp_spark.pgm.outputs import (
     SourceRefused,
     Unicast,
 )
-from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.packets import Data, Nak, PacketType, Spm
 from srmp_spark.pgm.wire.sequence import unwrap, wrap
@@ -166,7 +166,7 @@ class ReceiverLedger:
     reported.
     """
 
-    def __init__(self, name: str, source: SourceLedger, settings: ReceiverSettings) -> None:
+    def __init__(self, name: str, source: SourceLedger, settings: PgmReceiverSettings) -> None:
         self.name = name
         self.settings = settings
         self.told: Counter[str] = Counter()

@@ -27,7 +27,7 @@ from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, Unicast
 from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.sending.source import PgmSource
-from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
@@ -187,7 +187,7 @@ class Receiving:
             "buffer_bytes_max": 1 << 28,
             "nak_rate_max": args.nak_rate,
         }
-        settings = ReceiverSettings(**faster)
+        settings = PgmReceiverSettings(**faster)
         self._engine = Receiver(
             address.port, nla_of(address.group), SystemRandom().uniform, settings
         )

@@ -26,7 +26,7 @@ from srmp_spark.pgm.outputs import LossReason, Multicast, Output, SourceRefused,
 from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.sending.source_states import ANSWERS, PgmSourceState
-from srmp_spark.pgm.settings import PgmSourceSettings, ReceiverSettings
+from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.encoder import encode
@@ -123,7 +123,7 @@ class Simulation:
             else 2**31 - 1,
         )
 
-    def _draw_receiver_settings(self) -> ReceiverSettings:
+    def _draw_receiver_settings(self) -> PgmReceiverSettings:
         random = self.random
         fast = random.choice((1.0, 0.1))
         if self.gentle and self.source_settings.txw_max_rte < 1e6:
@@ -131,7 +131,7 @@ class Simulation:
             # the requested repairs.
             fast = 1.0
         is_small = not self.gentle and random.random() < 0.15
-        return ReceiverSettings(
+        return PgmReceiverSettings(
             nak_rb_ivl=(0.01 * fast, 0.05 * fast),
             nak_rpt_ivl=0.75 * fast,
             nak_rdata_ivl=2.0 * fast,
@@ -193,7 +193,7 @@ class Simulation:
             self._note(f"send {len(apdu)}")
             self._poll_source()
 
-    def _join(self, name: str, settings: ReceiverSettings) -> None:
+    def _join(self, name: str, settings: PgmReceiverSettings) -> None:
         receiver = self._receiver_class(PORT, GROUP, self.random.uniform, settings)
         ledger = ReceiverLedger(name, self.ledger, settings)
         if settings.rxw_sqns_max < 100:
