@@ -16,7 +16,7 @@ from srmp_spark.pgm.outputs import (
     SessionOpened,
     Unicast,
 )
-from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.receiving.receiver import PgmReceiver
 from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
@@ -93,7 +93,7 @@ class Listener:
     def __init__(self, **settings: Any) -> None:
         self.now = 1000.0
         self.settings = PgmReceiverSettings(**settings)
-        self.receiver = Receiver(DPORT, GROUP, lambda low, high: high, self.settings)
+        self.receiver = PgmReceiver(DPORT, GROUP, lambda low, high: high, self.settings)
         self.spms = 0
 
     def hears(self, packet: Packet, source: bytes = SOURCE) -> list[Output]:

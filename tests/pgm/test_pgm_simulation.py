@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.receiving.receiver import PgmReceiver
 from srmp_spark.pgm.sending.source import PgmSource
 from tests.kit.pgm import simulation
 from tests.kit.pgm.planted_bugs import PLANTED_RECEIVERS, PLANTED_SOURCES
@@ -81,7 +81,7 @@ def test_each_planted_bug_says_how_it_shows() -> None:
 @pytest.mark.parametrize("name", FOUND_BY)
 def test_each_planted_bug_is_found(name: str) -> None:
     receiver_class, source_class = (
-        PLANTED_RECEIVERS.get(name, Receiver),
+        PLANTED_RECEIVERS.get(name, PgmReceiver),
         PLANTED_SOURCES.get(name, PgmSource),
     )
     first, word = FOUND_BY[name]

@@ -7,7 +7,7 @@ from pgm_kit import DPORT, GROUP, RECEIVER, SOURCE, TSI, Listener, captured, lis
 
 from srmp_spark.pgm.outputs import Apdu, DataLost, EndReason, LossReason, Unicast
 from srmp_spark.pgm.receiving.receive_window import DELIVERED_AT_ONCE, DELIVERED_PER_PACKET
-from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.receiving.receiver import PgmReceiver
 from srmp_spark.pgm.wire.addresses import nla_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.pgm.wire.limits import APDU_MAX
@@ -269,7 +269,7 @@ def test_an_ncf_comes_from_the_address_of_the_source() -> None:
 
 
 def test_a_session_of_openpgm() -> None:
-    receiver, out = Receiver(DPORT, nla_of("239.192.9.1"), lambda low, high: high), []
+    receiver, out = PgmReceiver(DPORT, nla_of("239.192.9.1"), lambda low, high: high), []
     for at, source, octets in captured():
         out += receiver.receive(decode(octets), source, at)
     assert [told([each]) if not isinstance(each, Apdu) else (each.first, each.last, len(each.data)) for each in out] == [

@@ -27,14 +27,14 @@ from srmp_spark.pgm.wire.packets import Data, Nak, Packet, PacketType, Spm
 from srmp_spark.timers import Timers
 
 SESSIONS_AT_ONCE = 4
-"""Most sessions that one call of :meth:`Receiver.poll` processes.
+"""Most sessions that one call of :meth:`PgmReceiver.poll` processes.
 
 The call takes about 12 ms if each session has NUMBERS_AT_ONCE numbers to request. The owner of the
 socket can do other work between two calls.
 """
 
 
-class Receiver:
+class PgmReceiver:
     """Receives the data of all sources of one group and port.
 
     ``now`` is in seconds of the monotonic clock.

@@ -1,7 +1,7 @@
 """One multicast address in the gateway: its sockets, its receiving engine, its messages.
 
 Theory of operation. The loop reports that packets are readable. Up to READ_MAX datagrams are read,
-decoded and given to the engine (:class:`.Receiver`). Each output of the engine is sent to the
+decoded and given to the engine (:class:`.PgmReceiver`). Each output of the engine is sent to the
 network or crosses to the main process, in order. One timer calls the engine at the time that the
 engine asks for. Octets of APDUs (units of data that a source sent) may wait for their commit. While
 more than PENDING_BYTES_MAX octets wait, or the channel is congested, nothing is read and no repair
@@ -30,7 +30,7 @@ from srmp_spark.pgm.outputs import (
     SourceRefused,
     Unicast,
 )
-from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.receiving.receiver import PgmReceiver
 from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.pgm.wire.addresses import SessionKey, nla_of, text_of
 from srmp_spark.pgm.wire.decoder import decode
@@ -112,7 +112,7 @@ class Listener:
         self._main = main
         self._settings = settings
         self._faults = Faults()
-        self.engine = Receiver(
+        self.engine = PgmReceiver(
             address.port, nla_of(address.group), SystemRandom().uniform, settings.receiver
         )
         self.watch = InterfaceWatch(settings.interface)

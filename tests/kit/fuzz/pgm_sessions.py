@@ -25,7 +25,7 @@ from srmp_spark.pgm.outputs import (
     Unicast,
 )
 from srmp_spark.pgm.receiving import assembler, receive_window, receiver, repairs, session
-from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.receiving.receiver import PgmReceiver
 from srmp_spark.pgm.sending import repair_queue, source
 from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
@@ -154,7 +154,7 @@ class Conversation:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.receiver = Receiver(PORT, GROUP, lambda low, high: (low + high) / 2, RECEIVING)
+        self.receiver = PgmReceiver(PORT, GROUP, lambda low, high: (low + high) / 2, RECEIVING)
         self.source = PgmSource(
             TSI, PORT, source=SOURCE, group=GROUP, now=self.now, settings=SENDING
         )

@@ -25,7 +25,7 @@ from typing import Any
 
 from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, Unicast
-from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.receiving.receiver import PgmReceiver
 from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
 from srmp_spark.pgm.wire.addresses import Tsi, nla_of
@@ -188,7 +188,7 @@ class Receiving:
             "nak_rate_max": args.nak_rate,
         }
         settings = PgmReceiverSettings(**faster)
-        self._engine = Receiver(
+        self._engine = PgmReceiver(
             address.port, nla_of(address.group), SystemRandom().uniform, settings
         )
         self.messages = self.octets = self.total = self.next = 0

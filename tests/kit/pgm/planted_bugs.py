@@ -12,7 +12,7 @@ from collections.abc import Callable
 from srmp_spark.pgm.outputs import DataLost, LossReason, Multicast, Output
 from srmp_spark.pgm.receiving.assembler import Assembler
 from srmp_spark.pgm.receiving.receive_window import ReceiveWindow
-from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.receiving.receiver import PgmReceiver
 from srmp_spark.pgm.receiving.repair_states import RepairEvent
 from srmp_spark.pgm.receiving.repairs import Repair, Repairs
 from srmp_spark.pgm.receiving.session import IncomingSession
@@ -151,7 +151,7 @@ class WrapForgotten(IncomingSession):
             super().data(data, now)
 
 
-class AnySource(Receiver):
+class AnySource(PgmReceiver):
     """Identifies a session by its TSI alone, so that another host's packets are accepted."""
 
     def receive(self, packet: Packet, source: bytes, now: float) -> list[Output]:
@@ -238,16 +238,16 @@ class FinWithoutDraining(PgmSource):
         super().close(now)
 
 
-def _session_with(**parts: type[object]) -> type[Receiver]:
+def _session_with(**parts: type[object]) -> type[PgmReceiver]:
     session = type("Session", (IncomingSession,), dict(parts))
-    return type("Faulty", (Receiver,), {"session_class": session})
+    return type("Faulty", (PgmReceiver,), {"session_class": session})
 
 
 def _source_with(**parts: type[object]) -> type[PgmSource]:
     return type("Faulty", (PgmSource,), dict(parts))
 
 
-PLANTED_RECEIVERS: dict[str, type[Receiver]] = {
+PLANTED_RECEIVERS: dict[str, type[PgmReceiver]] = {
     **{
         each.__name__: _session_with(assembler_class=each)
         for each in (SilentGap, LossOneShort, HalfAnApdu)
@@ -261,7 +261,7 @@ PLANTED_RECEIVERS: dict[str, type[Receiver]] = {
         for each in (GivesUpAtOnce, NeverAsks, AsksForWhatCame, ConfirmedIsReceived, NakFlood)
     },
     **{
-        each.__name__: type("Faulty", (Receiver,), {"session_class": each})
+        each.__name__: type("Faulty", (PgmReceiver,), {"session_class": each})
         for each in (FinEndsAtOnce, WrapForgotten)
     },
     "AnySource": AnySource,

@@ -23,7 +23,7 @@ from random import Random
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.pgm.outputs import LossReason, Multicast, Output, SourceRefused, Unicast
-from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.receiving.receiver import PgmReceiver
 from srmp_spark.pgm.sending.source import PgmSource
 from srmp_spark.pgm.sending.source_states import ANSWERS, PgmSourceState
 from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
@@ -68,7 +68,7 @@ class Simulation:
         seed: int,
         *,
         source_class: type[PgmSource] = PgmSource,
-        receiver_class: type[Receiver] = Receiver,
+        receiver_class: type[PgmReceiver] = PgmReceiver,
         log: Callable[[str], None] | None = None,
     ) -> None:
         self.random = random = Random(seed)
@@ -94,7 +94,7 @@ class Simulation:
         self.ledger = SourceLedger(self.source_settings, first)
         self.group.join("source", self._source_hears)
         self._armed: dict[str, float] = {}
-        self.receivers: dict[str, Receiver] = {}
+        self.receivers: dict[str, PgmReceiver] = {}
         self.ledgers: dict[str, ReceiverLedger] = {}
         self._receiver_class = receiver_class
         self.span = random.uniform(1.0, SPAN_S_MAX)
@@ -429,7 +429,7 @@ def run(
     seed: int,
     *,
     source_class: type[PgmSource] = PgmSource,
-    receiver_class: type[Receiver] = Receiver,
+    receiver_class: type[PgmReceiver] = PgmReceiver,
     digest: bool = False,
     log: Callable[[str], None] | None = None,
 ) -> Outcome:
