@@ -7,7 +7,7 @@ from typing import NamedTuple
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.names import MulticastAddress, multicast_address
-from srmp_spark.srmp.codec.apdu import Post, post_of
+from srmp_spark.srmp.codec.apdu import ApduPost, post_of
 from srmp_spark.srmp.codec.decoder import decode_parts
 from srmp_spark.srmp.codec.mime import Parts
 
@@ -15,7 +15,7 @@ from srmp_spark.srmp.codec.mime import Parts
 class Read(NamedTuple):
     """A decoded message that is addressed to the group on which it was received."""
 
-    post: Post
+    post: ApduPost
     message: Message
     parts: Parts
 

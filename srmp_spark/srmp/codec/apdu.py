@@ -32,7 +32,7 @@ _CONTENT = (b"<", b"--", b"\r\n--", b"\xef\xbb\xbf<")
 """The possible first octets of an APDU without a head. The head is optional."""
 
 
-class Post(NamedTuple):
+class ApduPost(NamedTuple):
     """An APDU of PGM in the form of a message that was received over HTTP.
 
     ``content_type`` is the value of the field. ``post`` holds the bytes of a head that this module
@@ -56,7 +56,7 @@ def apdu_of(message: Message, address: MulticastAddress) -> bytes:
     return _head(address, content_type, len(content)) + content
 
 
-def post_of(apdu: bytes, address: MulticastAddress) -> Post:
+def post_of(apdu: bytes, address: MulticastAddress) -> ApduPost:
     """Return the POST form of an APDU that was received for the multicast ``address``.
 
     Raises :class:`RemoteProtocolError` if the APDU has neither a complete head nor the first octets
@@ -81,7 +81,7 @@ def post_of(apdu: bytes, address: MulticastAddress) -> Post:
             )
         content_type = b'multipart/related; boundary="%b"; type=text/xml' % delimiter[1]
     head = _head(address, content_type, len(content))
-    return Post(content_type, head + content, len(head))
+    return ApduPost(content_type, head + content, len(head))
 
 
 def _head(address: MulticastAddress, content_type: bytes, length: int) -> bytes:
