@@ -54,7 +54,7 @@ from srmp_spark.srmp.codec import namespaces as ns
 from srmp_spark.srmp.codec.mime import Parts, Span
 from srmp_spark.srmp.codec.values import XML_SPACE
 from srmp_spark.srmp.limits import REFERENCES_MAX, SIGNATURE_VALUE_MAX
-from srmp_spark.srmp.signing.signature_forms import Element, forms_of, signature_element
+from srmp_spark.srmp.signing.signature_forms import SignatureElement, forms_of, signature_element
 
 DSA = f"{ns.SIGNATURE}dsa"
 """The only SignatureMethod.
@@ -99,7 +99,7 @@ class Signature(NamedTuple):
     """A ``<Signature>`` with a correct structure."""
 
     references: tuple[Reference, ...]
-    signed_info: Element
+    signed_info: SignatureElement
     value: bytes
 
 
@@ -184,7 +184,7 @@ def read_signature(envelope: bytes) -> Signature:
     return Signature(tuple(map(_reference, found)), signed_info, _from_base64(value))
 
 
-def _named(parent: Element, name: str) -> list[Element]:
+def _named(parent: SignatureElement, name: str) -> list[SignatureElement]:
     """Return the children called ``name`` in the namespace of signatures.
 
     Raises :class:`RemoteProtocolError` for a known name in another namespace, because its writer
@@ -201,7 +201,7 @@ def _named(parent: Element, name: str) -> list[Element]:
     return found
 
 
-def _only(parent: Element, name: str, section: str) -> Element:
+def _only(parent: SignatureElement, name: str, section: str) -> SignatureElement:
     """Return the only child called ``name``.
 
     Raises :class:`RemoteProtocolError` if there is none or more than one: neither the first nor the
@@ -214,14 +214,14 @@ def _only(parent: Element, name: str, section: str) -> Element:
     return found[0]
 
 
-def _attribute(element: Element, name: str) -> str | None:
+def _attribute(element: SignatureElement, name: str) -> str | None:
     return next(
         (value for key, value in element.attributes.items() if key.local == name and not key.uri),
         None,
     )
 
 
-def _text(element: Element, section: str) -> str:
+def _text(element: SignatureElement, section: str) -> str:
     if element.elements:
         raise RemoteProtocolError(
             f"<{element.name.local}> holds a text and no elements", section=_SECTION + section
@@ -229,7 +229,7 @@ def _text(element: Element, section: str) -> str:
     return element.text
 
 
-def _reference(element: Element) -> Reference:
+def _reference(element: SignatureElement) -> Reference:
     uri = _CID.fullmatch(_attribute(element, "URI") or "")
     if uri is None:
         raise RemoteProtocolError(

@@ -67,7 +67,7 @@ class Name(NamedTuple):
 
 
 @dataclass(slots=True)
-class Element:
+class SignatureElement:
     """An element of a signature, with its place in the envelope."""
 
     name: Name
@@ -82,12 +82,12 @@ class Element:
     This is correct only for an element with an end tag, because expat reports too little about
     ``<a/>``.
     """
-    children: list[Element | str] = field(default_factory=list)
+    children: list[SignatureElement | str] = field(default_factory=list)
 
     @property
-    def elements(self) -> list[Element]:
+    def elements(self) -> list[SignatureElement]:
         """Return the children that are elements."""
-        return [child for child in self.children if isinstance(child, Element)]
+        return [child for child in self.children if isinstance(child, SignatureElement)]
 
     @property
     def text(self) -> str:
@@ -95,7 +95,7 @@ class Element:
         return "".join(child for child in self.children if isinstance(child, str))
 
 
-def signature_element(envelope: bytes) -> Element:
+def signature_element(envelope: bytes) -> SignatureElement:
     """Return the header entry ``<Signature>`` of an envelope that the decoder found to be signed.
 
     Raises :class:`RemoteProtocolError` if there is none, if there are two, or if it has more than
@@ -116,15 +116,15 @@ def signature_element(envelope: bytes) -> Element:
 
 
 class _Builder:
-    """Builds the :class:`Element` of the signature from the events of expat.
+    """Builds the :class:`SignatureElement` of the signature from the events of expat.
 
     Everything outside of the signature is ignored.
     """
 
     def __init__(self, envelope: bytes) -> None:
-        self.found: Element | None = None
+        self.found: SignatureElement | None = None
         self._envelope = envelope
-        self._open: list[Element] = []
+        self._open: list[SignatureElement] = []
         self._count = 0
         self._depth = 0
         self._soap_children = 0
@@ -167,7 +167,7 @@ class _Builder:
                 self._count,
                 section="[MC-MQSRM] 2.2.7",
             )
-        element = Element(
+        element = SignatureElement(
             Name.parse(name),
             {Name.parse(key): value for key, value in attributes.items()},
             self._scopes[-1],
@@ -190,7 +190,7 @@ class _Builder:
             self._open[-1].children.append(text)
 
 
-def forms_of(envelope: bytes, signed_info: Element) -> tuple[tuple[str, bytes], ...]:
+def forms_of(envelope: bytes, signed_info: SignatureElement) -> tuple[tuple[str, bytes], ...]:
     """Return (name, bytes) of every form of ``signed_info``, in the order in which they are tried.
 
     Equal forms are returned once. ``signed_info`` has at least one element.
@@ -203,14 +203,16 @@ def forms_of(envelope: bytes, signed_info: Element) -> tuple[tuple[str, bytes], 
     return tuple(forms)
 
 
-def canonical(apex: Element, *, exclusive: bool) -> bytes:
+def canonical(apex: SignatureElement, *, exclusive: bool) -> bytes:
     """Return the element ``apex`` and its content in canonical form, without comments."""
     out: list[str] = []
     _write(apex, {"": ""}, out, exclusive)
     return "".join(out).encode()
 
 
-def _write(element: Element, written: dict[str, str], out: list[str], exclusive: bool) -> None:
+def _write(
+    element: SignatureElement, written: dict[str, str], out: list[str], exclusive: bool
+) -> None:
     """Write an element in canonical form to ``out``.
 
     ``written`` holds the namespace declarations that the elements around it have in the output.
