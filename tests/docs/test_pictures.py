@@ -66,7 +66,7 @@ def edges(arrows: tuple[object, ...]) -> set[tuple[str, str]]:
     ("states", "boxes", "arrows", "transitions"),
     [
         (
-            outgoing_states.QueueState,
+            outgoing_states.OutgoingState,
             PICTURES.SENDING,
             PICTURES.SENDING_ARROWS,
             outgoing_states.TRANSITIONS,

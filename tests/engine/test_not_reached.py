@@ -7,7 +7,7 @@ import pytest
 from srmp_spark.message import Message
 from srmp_spark.srmp.sending.outgoing_effects import Kind, Load, Send, StoredMessage
 from srmp_spark.srmp.sending.outgoing_queue import READ_AHEAD_BYTES_MAX
-from srmp_spark.srmp.sending.outgoing_states import RETRANSMISSION_TIMEOUT_S, QueueState
+from srmp_spark.srmp.sending.outgoing_states import RETRANSMISSION_TIMEOUT_S, OutgoingState
 from srmp_spark.srmp.sending.sender import Sender
 from tests.kit.oracle import Oracle
 from tests.kit.sending_playbook import (
@@ -29,7 +29,7 @@ from tests.kit.sending_playbook import (
 from tests.kit.sim_outbox import SimOutbox
 
 
-def state(playbook: SendingPlaybook) -> QueueState:
+def state(playbook: SendingPlaybook) -> OutgoingState:
     (queue,) = playbook.sender
     return queue.state
 
@@ -48,7 +48,7 @@ def loading() -> tuple[SendingPlaybook, Load]:
 def test_a_peer_that_is_down_is_tried_again_when_the_retransmission_timer_ends() -> None:
     playbook = SendingPlaybook()
     assert playbook >> peer_is_down() >> enqueue(1)
-    assert state(playbook) is QueueState.INACTIVE
+    assert state(playbook) is OutgoingState.INACTIVE
     assert (
         playbook
         >> tick(RETRANSMISSION_TIMEOUT_S)
@@ -71,9 +71,9 @@ def test_attempts_that_reach_nobody_write_nothing_down() -> None:
 
 def test_while_a_connection_is_made_the_queue_is_waiting() -> None:
     playbook, load = loading()
-    assert state(playbook) is QueueState.WAITING
+    assert state(playbook) is OutgoingState.WAITING
     playbook.sender.not_reached(load, 0.0)
-    assert state(playbook) is QueueState.INACTIVE
+    assert state(playbook) is OutgoingState.INACTIVE
     assert playbook.sender.poll(0.0, 0) == []
     assert playbook.sender.next_timer() == RETRANSMISSION_TIMEOUT_S
 
@@ -83,17 +83,17 @@ def test_the_end_of_an_outdated_attempt_says_nothing() -> None:
     assert playbook.sender.retry(DESTINATION, "stream")
     (newer,) = playbook.sender.poll(0.0, 0)
     playbook.sender.not_reached(load, 0.0)
-    assert state(playbook) is QueueState.WAITING
+    assert state(playbook) is OutgoingState.WAITING
     assert isinstance(newer, Load)
     playbook.sender.not_reached(newer, 0.0)
-    assert state(playbook) is QueueState.INACTIVE
+    assert state(playbook) is OutgoingState.INACTIVE
 
 
 def test_an_attempt_that_ends_after_a_pause_leaves_the_queue_on_hold() -> None:
     playbook, load = loading()
     playbook.sender.pause(DESTINATION, "stream")
     playbook.sender.not_reached(load, 0.0)
-    assert state(playbook) is QueueState.ON_HOLD
+    assert state(playbook) is OutgoingState.ON_HOLD
     assert playbook.sender.next_timer() is None
 
 
@@ -108,7 +108,7 @@ def test_what_left_before_the_peer_went_down_goes_again_when_it_is_back() -> Non
         >> peer_is_down()
         >> operator("retry", lambda sender: sender.retry(DESTINATION, "stream"))
     )
-    assert state(playbook) is QueueState.INACTIVE
+    assert state(playbook) is OutgoingState.INACTIVE
     assert playbook >> peer_is_down(False) >> tick(RETRANSMISSION_TIMEOUT_S) << sends(2, again=True)
 
 
@@ -175,7 +175,7 @@ def test_rows_that_cannot_be_read_are_a_failed_attempt() -> None:
     playbook, load = loading()
     assert playbook.sender.must_see(load, 0)
     assert playbook.sender.seen(load, None, 0.0, 0) is None
-    assert state(playbook) is QueueState.INACTIVE
+    assert state(playbook) is OutgoingState.INACTIVE
     assert playbook.sender.poll(0.0, 0) == []
     playbook.sender.due(RETRANSMISSION_TIMEOUT_S, 0)
     (again,) = playbook.sender.poll(RETRANSMISSION_TIMEOUT_S, 0)
@@ -214,7 +214,7 @@ def test_no_more_is_read_ahead_than_the_limit_of_bytes_says() -> None:
         sender.loaded(loads[0], [large(loads[0].after + 1)])
         sender.committed(sender.changes(), disk.proof())
     (queue,) = sender
-    assert queue.state is QueueState.CONNECTED
+    assert queue.state is OutgoingState.CONNECTED
     assert [each.serial for each in queue.buffer] == [3], "2 is under way"
 
 

@@ -15,8 +15,8 @@ from srmp_spark.srmp.sending.outgoing_ledger import STREAM_STAMP_MAX, OutgoingLe
 from srmp_spark.srmp.sending.outgoing_states import (
     IN_FLIGHT_MAX,
     TRANSITIONS,
+    OutgoingState,
     QueueEvent,
-    QueueState,
     SenderSettings,
 )
 from srmp_spark.srmp.sending.sender import ENQUEUE_MAX, RECORDS_MAX, Sender
@@ -38,9 +38,11 @@ from tests.kit.sending_playbook import (
 
 
 @pytest.mark.parametrize(
-    ("state", "event"), [*itertools.product(QueueState, QueueEvent)], ids=lambda member: member.name
+    ("state", "event"),
+    [*itertools.product(OutgoingState, QueueEvent)],
+    ids=lambda member: member.name,
 )
-def test_every_pair_is_in_the_table_or_refused(state: QueueState, event: QueueEvent) -> None:
+def test_every_pair_is_in_the_table_or_refused(state: OutgoingState, event: QueueEvent) -> None:
     playbook = SendingPlaybook()
     assert playbook >> enqueue(1) << sends(1, start=True)
     (queue,) = playbook.sender
@@ -57,15 +59,15 @@ def test_every_pair_is_in_the_table_or_refused(state: QueueState, event: QueueEv
 
 
 def test_every_state_can_be_reached_and_left() -> None:
-    assert set(TRANSITIONS.values()) == set(QueueState)
+    assert set(TRANSITIONS.values()) == set(OutgoingState)
     assert {state for (state, _), target in TRANSITIONS.items() if target is not state} == set(
-        QueueState
+        OutgoingState
     )
 
 
 def test_nothing_leaves_from_a_queue_that_waits_or_is_paused() -> None:
-    assert (QueueState.INACTIVE, QueueEvent.SEND) not in TRANSITIONS
-    assert (QueueState.ON_HOLD, QueueEvent.SEND) not in TRANSITIONS
+    assert (OutgoingState.INACTIVE, QueueEvent.SEND) not in TRANSITIONS
+    assert (OutgoingState.ON_HOLD, QueueEvent.SEND) not in TRANSITIONS
 
 
 @pytest.mark.parametrize(

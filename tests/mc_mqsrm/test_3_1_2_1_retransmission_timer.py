@@ -7,7 +7,7 @@ import pytest
 from srmp_spark.srmp.sending.outgoing_states import (
     RETRANSMISSION_TIMEOUT_S,
     RETRY_AFTER_S_MAX,
-    QueueState,
+    OutgoingState,
     SenderSettings,
 )
 from tests.kit.sending_playbook import (
@@ -50,14 +50,14 @@ def test_a_peer_that_is_down_costs_one_attempt_each_time() -> None:
             << sends(1, start=True)
         )
     (queue,) = playbook.sender
-    assert (queue.state, queue.attempts, len(queue.buffer)) == (QueueState.WAITING, 5, 99)
+    assert (queue.state, queue.attempts, len(queue.buffer)) == (OutgoingState.WAITING, 5, 99)
 
 
 def test_while_it_waits_nothing_is_kept_in_memory() -> None:
     playbook = SendingPlaybook()
     assert playbook >> enqueue(100) << sends(1, start=True) >> no_answer()
     (queue,) = playbook.sender
-    assert (queue.state, len(queue.buffer)) == (QueueState.INACTIVE, 0)
+    assert (queue.state, len(queue.buffer)) == (OutgoingState.INACTIVE, 0)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.srmp.sending.outgoing_states import QueueState, SenderSettings
+from srmp_spark.srmp.sending.outgoing_states import OutgoingState, SenderSettings
 from tests.kit.sending_playbook import (
     DESTINATION,
     SendingPlaybook,
@@ -105,7 +105,7 @@ def test_5xx_is_sent_again(status: int) -> None:
     playbook = SendingPlaybook()
     assert playbook >> enqueue(1) << sends(1, start=True) >> answer(status)
     (queue,) = playbook.sender
-    assert (queue.state, queue.last_status) == (QueueState.INACTIVE, status)
+    assert (queue.state, queue.last_status) == (OutgoingState.INACTIVE, status)
     again = status not in (501, 503)
     assert playbook >> tick(20) << sends(1, start=True, again=again)
 
@@ -114,9 +114,9 @@ def test_trouble_makes_a_connected_queue_inactive_too() -> None:
     playbook = SendingPlaybook()
     assert playbook >> enqueue(2) << sends(1, start=True) >> answer(200) << sends(2)
     (queue,) = playbook.sender
-    assert queue.state is QueueState.CONNECTED
+    assert queue.state is OutgoingState.CONNECTED
     assert playbook >> answer(500) >> tick(19.9)
-    assert queue.state is QueueState.INACTIVE
+    assert queue.state is OutgoingState.INACTIVE
     assert playbook >> tick(0.1) << sends(2, again=True)
 
 
@@ -235,7 +235,7 @@ def test_what_a_400_withdraws_goes_at_once_and_in_order() -> None:
         << dead(3, "refused", status=400)
     )
     (queue,) = playbook.sender
-    assert (queue.state, queue.attempts, queue.window) == (QueueState.CONNECTED, 0, 2)
+    assert (queue.state, queue.attempts, queue.window) == (OutgoingState.CONNECTED, 0, 2)
 
 
 def test_what_a_400_withdraws_from_a_stream_goes_when_the_dead_letter_is_stored() -> None:
@@ -267,9 +267,9 @@ def test_a_closed_connection_means_nothing() -> None:
     playbook = SendingPlaybook()
     assert playbook >> enqueue(1) << sends(1, start=True) >> answer(200)
     (queue,) = playbook.sender
-    assert queue.state is QueueState.CONNECTED
+    assert queue.state is OutgoingState.CONNECTED
     assert playbook >> operator("closed", lambda sender: sender.closed(DESTINATION, "stream"))
-    assert queue.state is QueueState.DISCONNECTED
+    assert queue.state is OutgoingState.DISCONNECTED
     assert playbook >> enqueue(1) << sends(2)
     with pytest.raises(LocalProtocolError, match="report what was under way first"):
         playbook.sender.closed(DESTINATION, "stream")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.srmp.sending.outgoing_effects import Kind
-from srmp_spark.srmp.sending.outgoing_states import QueueState
+from srmp_spark.srmp.sending.outgoing_states import OutgoingState
 from tests.kit.sending_playbook import (
     DESTINATION,
     Input,
@@ -49,7 +49,7 @@ def test_nothing_leaves_while_paused(kind: Kind) -> None:
         >> tick(3600)
     )
     (queue,) = playbook.sender
-    assert (queue.state, playbook.sender.next_timer()) == (QueueState.ON_HOLD, None)
+    assert (queue.state, playbook.sender.next_timer()) == (OutgoingState.ON_HOLD, None)
     assert playbook >> resume(kind) << sends(1, start=True, again=True, kind=kind)
 
 

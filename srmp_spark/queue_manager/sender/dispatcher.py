@@ -51,7 +51,7 @@ from srmp_spark.srmp.sending.outgoing_effects import (
     StoredMessage,
 )
 from srmp_spark.srmp.sending.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN, OTHERS_MAX, sender_of
-from srmp_spark.srmp.sending.outgoing_states import QueueState
+from srmp_spark.srmp.sending.outgoing_states import OutgoingState
 from srmp_spark.srmp.sending.sender import RECORDS_MAX, Sender
 from srmp_spark.store.outbox.messages.packed_group import Part
 from srmp_spark.store.outbox.outbox import Outbox
@@ -278,7 +278,7 @@ class Dispatcher:
 
     def _read(self, load: Load) -> None:
         queue = self.sender.get(*load.key)
-        proven = queue is not None and queue.state is QueueState.CONNECTED
+        proven = queue is not None and queue.state is OutgoingState.CONNECTED
         future = self._store.run(
             partial(self._outbox.load, load if proven else load._replace(rows_max=PROBE_ROWS))
         )
@@ -645,7 +645,7 @@ class Dispatcher:
 
     def _not_reached(self, load: Load, why: str) -> None:
         queue = self.sender.get(*load.key)
-        if queue is not None and queue.state is not QueueState.ON_HOLD:
+        if queue is not None and queue.state is not OutgoingState.ON_HOLD:
             # An operator or :meth:`_hold` closed the connection otherwise, and the reason is known.
             self._note_error(load.key, why)
         if self.sender.must_see(load, self._late_at()):

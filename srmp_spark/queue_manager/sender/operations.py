@@ -14,7 +14,7 @@ from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.queue_manager.sender.crossing import Operate, Operated
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey
-from srmp_spark.srmp.sending.outgoing_states import QueueState
+from srmp_spark.srmp.sending.outgoing_states import OutgoingState
 from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 
 KINDS: tuple[Kind, ...] = ("stream", "plain")
@@ -114,7 +114,7 @@ def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> 
         sender.resume(*key)
     elif action == "resend":
         queue = sender.get(*key)
-        if queue is not None and queue.state is QueueState.ON_HOLD:
+        if queue is not None and queue.state is OutgoingState.ON_HOLD:
             # The queue was held after a restore, or paused. Now it is to send.
             sender.resume(*key)
         sender.retry(*key)

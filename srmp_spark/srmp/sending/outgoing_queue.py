@@ -51,8 +51,8 @@ from srmp_spark.srmp.sending.outgoing_states import (
     RETRY_AFTER_S_MAX,
     RETRY_AFTER_S_MIN,
     TRANSITIONS,
+    OutgoingState,
     QueueEvent,
-    QueueState,
     SenderSettings,
 )
 from srmp_spark.transitions import next_state
@@ -135,7 +135,7 @@ class OutgoingQueue(ABC):
         """
         self.window = 1
         self.window_max = settings.in_flight_max
-        self.state = QueueState.ON_HOLD if row.paused else QueueState.DISCONNECTED
+        self.state = OutgoingState.ON_HOLD if row.paused else OutgoingState.DISCONNECTED
         self.retry_at: float | None = None
         """Time at which the Retransmission Timer ends ([MC-MQSRM] 3.1.2.1), on the monotonic clock;
         ``None`` if it does not run.
@@ -159,7 +159,7 @@ class OutgoingQueue(ABC):
             end=self.end,
             acknowledged_to=self.acknowledged_to,
             released_to=self.released_to,
-            paused=self.state is QueueState.ON_HOLD,
+            paused=self.state is OutgoingState.ON_HOLD,
             last_acknowledged_at=self.last_acknowledged_at,
             origin=self.origin,
         )
@@ -183,7 +183,7 @@ class OutgoingQueue(ABC):
         if self.state not in MAY_SEND:
             return
         point = max(self.cursor + 1, self.buffer[0].serial if self.buffer else 0)
-        ahead = RELEASE_AHEAD if self.state is QueueState.CONNECTED else self.window
+        ahead = RELEASE_AHEAD if self.state is OutgoingState.CONNECTED else self.window
         self.released_to = max(self.released_to, min(self.end, point + ahead - 1))
 
     def bury(
@@ -235,7 +235,7 @@ class OutgoingQueue(ABC):
                     self.touch()
                 break
             out.append(self._send(self.buffer.popleft(), previous))
-        if self.state is QueueState.CONNECTED and self.released_to < min(
+        if self.state is OutgoingState.CONNECTED and self.released_to < min(
             self.end, self.cursor + RELEASE_AHEAD // 2
         ):
             self.touch()
@@ -354,7 +354,7 @@ class OutgoingQueue(ABC):
         there may be a thousand such peers. For other peers, more are read while the buffer has less
         than half of a load, in messages and in bytes.
         """
-        if self.state is not QueueState.CONNECTED:
+        if self.state is not OutgoingState.CONNECTED:
             return not self.buffer and len(self.in_flight) < self.window
         if len(self.buffer) > READ_AHEAD // 2:
             return False
@@ -585,7 +585,7 @@ class OutgoingQueue(ABC):
         that runs already stays unchanged.
         """
         self.move(QueueEvent.TROUBLE)
-        if self.state is QueueState.INACTIVE and self.retry_at is None:
+        if self.state is OutgoingState.INACTIVE and self.retry_at is None:
             wait = self.settings.retransmission_timeout
             if retry_after is not None:
                 wait = min(max(retry_after, RETRY_AFTER_S_MIN), RETRY_AFTER_S_MAX)
@@ -668,7 +668,7 @@ class OutgoingQueue(ABC):
         """
         return (
             not self.holds_messages
-            and self.state is not QueueState.ON_HOLD
+            and self.state is not OutgoingState.ON_HOLD
             and self.stored.acknowledged_to >= self.end
         )
 

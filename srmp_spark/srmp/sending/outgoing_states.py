@@ -49,7 +49,7 @@ IN_FLIGHT_MAX = 1_000
 """Largest window in messages. 1,000 messages on a line of 0.1 s are 10,000 each second."""
 
 
-class QueueState(Enum):
+class OutgoingState(Enum):
     """OutgoingQueue.State ([MS-MQDMPR] 3.1.1.3), as ``status`` shows it."""
 
     DISCONNECTED = "Disconnected"
@@ -82,8 +82,8 @@ class QueueEvent(Enum):
     RESUME = auto()
 
 
-_S, _E = QueueState, QueueEvent
-TRANSITIONS: Mapping[tuple[QueueState, QueueEvent], QueueState] = {
+_S, _E = OutgoingState, QueueEvent
+TRANSITIONS: Mapping[tuple[OutgoingState, QueueEvent], OutgoingState] = {
     (_S.DISCONNECTED, _E.CONNECT): _S.WAITING,
     (_S.WAITING, _E.CONNECT): _S.WAITING,
     (_S.CONNECTED, _E.CONNECT): _S.CONNECTED,
@@ -121,7 +121,7 @@ TRANSITIONS: Mapping[tuple[QueueState, QueueEvent], QueueState] = {
 A missing pair is a bug of this package and raises :class:`~srmp_spark.errors.LocalProtocolError`.
 """
 
-MAY_SEND = (QueueState.DISCONNECTED, QueueState.WAITING, QueueState.CONNECTED)
+MAY_SEND = (OutgoingState.DISCONNECTED, OutgoingState.WAITING, OutgoingState.CONNECTED)
 """States in which messages are read and sent."""
 
 
