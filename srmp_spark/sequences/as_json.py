@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from srmp_spark.sequences.ranges import SEQUENCE_BITS, SEQUENCE_MAX, Range
-from srmp_spark.sequences.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, Piece, SequenceSet
+from srmp_spark.sequences.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, SequenceSet, SetPiece
 
 RUNS_SHOWN_MAX = 1_000
 """Most runs of a set that is written as a list.
@@ -37,7 +37,7 @@ def set_as_json(sequences: SequenceSet) -> list[Range] | str:
     """Return the set as a value for JSON: a list of runs, or a packed text.
 
     A set of at most :data:`RUNS_SHOWN_MAX` runs becomes a list of pairs (first, last), ascending.
-    For a larger set the text holds all pieces of the set (:class:`.Piece`), packed, compressed and
+    For a larger set the text holds all pieces of the set (:class:`.SetPiece`), packed, compressed and
     in base64.
     """
     runs = list(islice(sequences.runs(), RUNS_SHOWN_MAX + 1))
@@ -75,7 +75,7 @@ def set_from_json(value: list[Iterable[int]] | str) -> SequenceSet:
                 raise ValueError(
                     f"the packed sequences have an invalid piece of {size} bytes at block {block}"
                 )
-            found.add_piece(Piece(block, blocks, packed[at - size : at] if size else None))
+            found.add_piece(SetPiece(block, blocks, packed[at - size : at] if size else None))
     except struct.error as error:
         raise ValueError(f"the packed sequences cannot be unpacked: {error}") from error
     return found

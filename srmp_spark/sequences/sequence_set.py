@@ -49,7 +49,7 @@ is faster.
 _ONES = re.compile("1+")
 
 
-class Piece(NamedTuple):
+class SetPiece(NamedTuple):
     """One part or one run of full blocks of a :class:`SequenceSet`, as stored."""
 
     block: int
@@ -335,14 +335,14 @@ class SequenceSet:
         """
         return len(self._changed)
 
-    def take_changes(self) -> tuple[list[Piece], list[int]]:
+    def take_changes(self) -> tuple[list[SetPiece], list[int]]:
         """Return the changes since the last call as two lists, and count them as stored.
 
         The first list holds the pieces that were made or changed. The second list holds the numbers
         of the blocks that no longer name a piece. Call :meth:`note_changes` if the changes could
         not be stored.
         """
-        pieces: list[Piece] = []
+        pieces: list[SetPiece] = []
         gone: list[int] = []
         for block in sorted(self._changed):
             piece = self._piece(block)
@@ -356,17 +356,17 @@ class SequenceSet:
     def note_changes(self, blocks: Iterable[int]) -> None:
         """Let the next :meth:`take_changes` return the changes of ``blocks`` again.
 
-        ``blocks`` are numbers of first blocks (:attr:`Piece.block`). Call the method if the changes
+        ``blocks`` are numbers of first blocks (:attr:`SetPiece.block`). Call the method if the changes
         that :meth:`take_changes` returned could not be stored.
         """
         self._changed.update(blocks)
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[SetPiece]:
         """Yield all pieces of the set, ascending."""
         for block, blocks, bits in self.parts_and_runs():
-            yield Piece(block, blocks, None if bits is None else _bytes_of(bits))
+            yield SetPiece(block, blocks, None if bits is None else _bytes_of(bits))
 
-    def add_piece(self, piece: Piece) -> None:
+    def add_piece(self, piece: SetPiece) -> None:
         """Add the sequences of one stored piece.
 
         Raises :class:`ValueError` if no set can have written the piece.
@@ -382,13 +382,13 @@ class SequenceSet:
             raise ValueError(f"{len(stored)} bytes are no part of {blocks} blocks")
         self._add_bits(block, bits)
 
-    def _piece(self, block: int) -> Piece | None:
+    def _piece(self, block: int) -> SetPiece | None:
         bits = self._parts.get(block)
         if bits is not None:
-            return Piece(block, 1, _bytes_of(bits))
+            return SetPiece(block, 1, _bytes_of(bits))
         at = bisect_left(self._firsts, block)
         if at < len(self._firsts) and self._firsts[at] == block:
-            return Piece(block, self._lasts[at] - block + 1, None)
+            return SetPiece(block, self._lasts[at] - block + 1, None)
         return None
 
     # --- several sets -----------------------------------------------------------------------------

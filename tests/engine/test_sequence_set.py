@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from srmp_spark.sequences.sequence_set import (
     BLOCK_BYTES,
     BLOCK_SEQUENCES,
-    Piece,
     SequenceSet,
+    SetPiece,
     count_in_either,
     first_missing,
 )
@@ -113,7 +113,7 @@ def test_changes_alone_keep_a_copy_on_disk_true(
 ) -> None:
     """What is stored is the set, whether old pieces are deleted or not: a set that only grows makes none of them false."""
     found, model = SequenceSet(), set[int]()
-    disk: dict[int, Piece] = {}
+    disk: dict[int, SetPiece] = {}
     for steps in rounds:
         for what, given_ in steps:
             if what != "discard":
@@ -141,7 +141,7 @@ def test_what_was_discarded_is_deleted_below_its_block_and_cut_when_it_is_read(
     steps: list[tuple[str, object]], marks: list[int]
 ) -> None:
     found, model = built([step for step in steps if step[0] != "discard"])
-    disk: dict[int, Piece] = {}
+    disk: dict[int, SetPiece] = {}
     for to in sorted(marks):
         pieces, _ = found.take_changes()
         disk |= {piece.block: piece for piece in pieces}
@@ -183,11 +183,11 @@ def test_one_more_is_one_piece_and_a_billion_are_three() -> None:
 
 def test_what_cannot_be_a_piece_is_refused_and_changes_nothing() -> None:
     for piece in (
-        Piece(-1, 1, b"\1"),
-        Piece(0, 0, None),
-        Piece(3, 2, b"\1"),
-        Piece(3, 1, b""),
-        Piece(3, 1, b"\1" * 600),
+        SetPiece(-1, 1, b"\1"),
+        SetPiece(0, 0, None),
+        SetPiece(3, 2, b"\1"),
+        SetPiece(3, 1, b""),
+        SetPiece(3, 1, b"\1" * 600),
     ):
         found = SequenceSet()
         with pytest.raises(ValueError, match=r"piece|no part"):

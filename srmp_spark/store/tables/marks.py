@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from srmp_spark.sequences.as_json import runs_from_json
 from srmp_spark.sequences.ranges import SEQUENCE_BITS, SEQUENCE_MAX, Range
-from srmp_spark.sequences.sequence_set import BLOCK_SEQUENCES, Piece, SequenceSet
+from srmp_spark.sequences.sequence_set import BLOCK_SEQUENCES, SequenceSet, SetPiece
 from srmp_spark.store.database.set_aside import REASON_MAX, SetAside, readable, typed
 
 DDL = (
@@ -39,7 +39,7 @@ END""",
 """Table and trigger that are new in 0.2.
 
 An older version does not know the table: it forgets what was received beyond the marks, and those
-rows are delivered again. ``bits`` is null for full blocks (:class:`.Piece`).
+rows are delivered again. ``bits`` is null for full blocks (:class:`.SetPiece`).
 """
 
 PASSED_DELETED_MAX = 500
@@ -61,7 +61,7 @@ class StoredMarks(NamedTuple):
     ``pieces`` are the pieces that were made or changed.
     """
 
-    pieces: list[Piece]
+    pieces: list[SetPiece]
     gone: list[int]
     """First blocks of database rows that are now part of another row, and are deleted."""
 
@@ -153,14 +153,14 @@ def highest(db: sqlite3.Connection, queue_id: int) -> int:
     return found
 
 
-def _piece(row: Sequence[Any]) -> Piece:
-    """Return a database row of the table ``marks`` as a piece of the set (:class:`.Piece`).
+def _piece(row: Sequence[Any]) -> SetPiece:
+    """Return a database row of the table ``marks`` as a piece of the set (:class:`.SetPiece`).
 
     Raises :class:`TypeError` or :class:`ValueError` for a row that no version has written.
     """
     _, _, block, blocks, bits = row
     typed((block, blocks, bits), (int, int, (bytes, type(None))))
-    piece = Piece(block, blocks, bits)
+    piece = SetPiece(block, blocks, bits)
     if block + blocks > _BLOCKS_MAX:
         raise ValueError(f"no queue has a block {block + blocks}")
     SequenceSet().add_piece(piece)
