@@ -61,7 +61,7 @@ _CUT_OFF = "the stream of rows was cut off; it is read again after the last rece
 Range = tuple[int, int]
 
 
-class Frame(NamedTuple):
+class DenseFrame(NamedTuple):
     """One piece of the log in a dense stream.
 
     ``kind`` is one of the kinds that the module lists, and ``keep`` has the closed ranges of the
@@ -105,7 +105,7 @@ def group_frame(epoch: str, keep: tuple[Range, ...], blob: bytes) -> bytes:
     return head(GROUP, epoch, keep, zlib.crc32(blob), len(blob)) + blob
 
 
-def frames(stream: IO[bytes]) -> Iterator[Frame]:
+def frames(stream: IO[bytes]) -> Iterator[DenseFrame]:
     """Read ``stream`` to its end, and yield its frames, without the end frame.
 
     Raises :class:`ApiUnreachableError` if the stream is cut off (the caller may try again), and
@@ -134,11 +134,11 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
                 f"rows {keep[0][0]} to {keep[-1][1]} arrived with a checksum that differs "
                 "from the stored one"
             )
-        yield Frame(kind, epoch, keep, data, length)
+        yield DenseFrame(kind, epoch, keep, data, length)
 
 
 def batches(
-    found: Iterable[Frame],
+    found: Iterable[DenseFrame],
     queue_manager: str,
     queue: str,
     after: int,
@@ -163,7 +163,7 @@ def batches(
     waiting: list[tuple[int, Record]] = []
     waiting_bytes = 0
     waiting_epoch = ""
-    segment: Frame | None = None
+    segment: DenseFrame | None = None
 
     def flush() -> Iterator[pa.RecordBatch]:
         nonlocal waiting_bytes
@@ -172,7 +172,7 @@ def batches(
             waiting.clear()
             waiting_bytes = 0
 
-    def sealed(frame: Frame, posts: bytes | None) -> Iterator[pa.RecordBatch]:
+    def sealed(frame: DenseFrame, posts: bytes | None) -> Iterator[pa.RecordBatch]:
         batch = read_segment(frame.data, queue_manager, frame.epoch, queue, posts, names=names)
         return rows_kept(batch, _inside(frame.keep, after, to))
 

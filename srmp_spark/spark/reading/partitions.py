@@ -296,7 +296,7 @@ def _without(batch: pa.RecordBatch, taken: Sequence[Range]) -> pa.RecordBatch:
     return batch.filter(pa.array(~is_taken)) if is_taken.any() else batch
 
 
-def _bytes_of(frame: dense.Frame) -> int:
+def _bytes_of(frame: dense.DenseFrame) -> int:
     return frame.size
 
 
