@@ -52,7 +52,7 @@ from srmp_spark.store.database.giving_back import can_give_back
 from srmp_spark.store.database.schema import PAGE_SIZE_BYTES, assert_durable, row_key
 from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.journal_states import TRANSITIONS, Event, State
+from srmp_spark.store.journal_states import TRANSITIONS, JournalEvent, State
 from srmp_spark.store.tables import decisions, state
 from srmp_spark.store.tables.epochs import ends
 from srmp_spark.store.tables.state import StoredReceipt
@@ -379,7 +379,7 @@ class Journal:
         Call :meth:`drain` before. After a failure nothing is noted. The data directory stays open.
         Raises :class:`OSError` if the file cannot be written.
         """
-        self._move(Event.CLOSE)
+        self._move(JournalEvent.CLOSE)
         self._jobs.put(None)
         self._thread.join()
         self._checkpointer.close()
@@ -412,7 +412,7 @@ class Journal:
         return self._waiting
 
     def _begin_collecting(self) -> None:
-        self._move(Event.SUBMITTED)
+        self._move(JournalEvent.SUBMITTED)
         self._collected = 0
         self._collect_until = time.perf_counter() + COLLECT_S_MAX
         self._scheduler.call_soon(self._look)
@@ -437,7 +437,7 @@ class Journal:
         if not batch.rows and not batch.calls and not batch.must_commit:
             # Each of these messages repeats a committed one. The commit that was in progress when
             # the message arrived has returned.
-            self._move(Event.NOTHING_TO_WRITE)
+            self._move(JournalEvent.NOTHING_TO_WRITE)
             self._answer(batch.callbacks, Committed(self._position))
             return
         try:
@@ -447,7 +447,7 @@ class Journal:
             # was not stored.
             self._fail("write", error, batch)
             return
-        self._move(Event.WRITTEN)
+        self._move(JournalEvent.WRITTEN)
         self._jobs.put(written)
 
     def _write(self, batch: _Batch) -> _Written:
@@ -564,10 +564,10 @@ class Journal:
                 return
             took = time.perf_counter() - started
             if not checkpointer.finish_due:
-                tell(self._committed, written, took, Event.SYNCED)
+                tell(self._committed, written, took, JournalEvent.SYNCED)
                 continue
             # The messages are answered while the checkpoint runs.
-            tell(self._committed, written, took, Event.SYNCED_CHECKPOINT_FOLLOWS)
+            tell(self._committed, written, took, JournalEvent.SYNCED_CHECKPOINT_FOLLOWS)
             try:
                 checkpointer.finished(connection)
             except sqlite3.Error as error:
@@ -577,7 +577,7 @@ class Journal:
 
     # Back in the loop
 
-    def _committed(self, written: _Written, took: float, event: Event) -> None:
+    def _committed(self, written: _Written, took: float, event: JournalEvent) -> None:
         if self._failure is not None:
             # The batch is stored, but the rest of the state is uncertain: the next start reads it
             # from the disk.
@@ -606,7 +606,7 @@ class Journal:
     def _checkpointed(self) -> None:
         if self._failure is not None:
             return
-        self._move(Event.CHECKPOINTED)
+        self._move(JournalEvent.CHECKPOINTED)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -645,7 +645,7 @@ class Journal:
         else:
             self._failure = MemoryAheadError(f"{doing} met a bug of srmp-spark {where}")
         self._failure.__cause__ = error
-        self._move(Event.FAULT)
+        self._move(JournalEvent.FAULT)
         _log.critical("journal.failed %s", self._failure)
         for each in (batch, self._waiting):
             for call in each.calls if each else ():
@@ -653,7 +653,7 @@ class Journal:
         if self._on_fatal is not None:
             self._on_fatal(self._failure)
 
-    def _move(self, event: Event) -> None:
+    def _move(self, event: JournalEvent) -> None:
         self._state = TRANSITIONS[self._state, event]
 
 

@@ -25,7 +25,7 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class Event(Enum):
+class JournalEvent(Enum):
     """Event that changes the state of the journal."""
 
     SUBMITTED = "submitted"
@@ -38,18 +38,18 @@ class Event(Enum):
     CLOSE = "close"
 
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.IDLE, Event.SUBMITTED): State.SCHEDULED,
-    (State.SCHEDULED, Event.NOTHING_TO_WRITE): State.IDLE,
-    (State.SCHEDULED, Event.WRITTEN): State.COMMITTING,
-    (State.COMMITTING, Event.SYNCED): State.IDLE,
-    (State.COMMITTING, Event.SYNCED_CHECKPOINT_FOLLOWS): State.CHECKPOINTING,
-    (State.CHECKPOINTING, Event.CHECKPOINTED): State.IDLE,
-    (State.IDLE, Event.FAULT): State.FAILED,
-    (State.SCHEDULED, Event.FAULT): State.FAILED,
-    (State.COMMITTING, Event.FAULT): State.FAILED,
-    (State.CHECKPOINTING, Event.FAULT): State.FAILED,
-    (State.IDLE, Event.CLOSE): State.CLOSED,
-    (State.FAILED, Event.CLOSE): State.CLOSED,
+TRANSITIONS: dict[tuple[State, JournalEvent], State] = {
+    (State.IDLE, JournalEvent.SUBMITTED): State.SCHEDULED,
+    (State.SCHEDULED, JournalEvent.NOTHING_TO_WRITE): State.IDLE,
+    (State.SCHEDULED, JournalEvent.WRITTEN): State.COMMITTING,
+    (State.COMMITTING, JournalEvent.SYNCED): State.IDLE,
+    (State.COMMITTING, JournalEvent.SYNCED_CHECKPOINT_FOLLOWS): State.CHECKPOINTING,
+    (State.CHECKPOINTING, JournalEvent.CHECKPOINTED): State.IDLE,
+    (State.IDLE, JournalEvent.FAULT): State.FAILED,
+    (State.SCHEDULED, JournalEvent.FAULT): State.FAILED,
+    (State.COMMITTING, JournalEvent.FAULT): State.FAILED,
+    (State.CHECKPOINTING, JournalEvent.FAULT): State.FAILED,
+    (State.IDLE, JournalEvent.CLOSE): State.CLOSED,
+    (State.FAILED, JournalEvent.CLOSE): State.CLOSED,
 }
 """Next state for each state and event; the journal takes its next state only from here."""

@@ -20,7 +20,7 @@ from srmp_spark.store import journal as journal_module
 from srmp_spark.store.database.schema import PAGE_SIZE_BYTES, connect_reader
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.journal import Journal
-from srmp_spark.store.journal_states import TRANSITIONS, Event, State
+from srmp_spark.store.journal_states import TRANSITIONS, JournalEvent, State
 from srmp_spark.store.tables import queues, state
 
 
@@ -468,7 +468,7 @@ def test_the_wal_is_copied_and_begun_anew(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_every_pair_of_state_and_event_is_allowed_or_a_bug(store: Store) -> None:
     for origin in State:
-        for event in Event:
+        for event in JournalEvent:
             store.journal._state = origin
             if (origin, event) in TRANSITIONS:
                 store.journal._move(event)
