@@ -52,7 +52,7 @@ from srmp_spark.store.database.giving_back import can_give_back
 from srmp_spark.store.database.schema import PAGE_SIZE_BYTES, assert_durable, row_key
 from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.journal_states import TRANSITIONS, JournalEvent, State
+from srmp_spark.store.journal_states import TRANSITIONS, JournalEvent, JournalState
 from srmp_spark.store.tables import decisions, state
 from srmp_spark.store.tables.epochs import ends
 from srmp_spark.store.tables.state import StoredReceipt
@@ -192,7 +192,7 @@ class Journal:
 
         An error in one of them fails the transaction, and so ends the process.
         """
-        self._state = State.IDLE
+        self._state = JournalState.IDLE
         self._failure: ProcessMustEndError | None = None
         self._waiting = _Batch()
         self._collected = 0
@@ -370,7 +370,7 @@ class Journal:
         import asyncio
 
         await self.transact(lambda transaction: None)
-        while self._state not in (State.IDLE, State.FAILED):
+        while self._state not in (JournalState.IDLE, JournalState.FAILED):
             await asyncio.sleep(DRAIN_LOOK_S)
 
     def close(self) -> None:
@@ -394,7 +394,7 @@ class Journal:
         before the decision is answered with 503, and the process goes on. Nothing happens if the
         journal is closed.
         """
-        if self._state is State.CLOSED:
+        if self._state is JournalState.CLOSED:
             return StoreSyncError("the journal is closed")
         self._fail(doing, error, None)
         assert self._failure is not None
@@ -403,11 +403,11 @@ class Journal:
     # One transaction
 
     def _collect(self) -> _Batch:
-        if self._state is State.IDLE:
+        if self._state is JournalState.IDLE:
             self._begin_collecting()
         elif self._failure is not None:
             raise self._failure
-        elif self._state is State.CLOSED:
+        elif self._state is JournalState.CLOSED:
             raise StoreSyncError("the journal is closed")
         return self._waiting
 
@@ -423,7 +423,7 @@ class Journal:
         The journal writes when a turn brought nothing more, when three quarters of the messages in
         flight are there, or after :data:`COLLECT_S_MAX` seconds.
         """
-        if self._state is not State.SCHEDULED:
+        if self._state is not JournalState.SCHEDULED:
             return
         count = self._waiting.submissions
         if self._collected != count < self._enough and time.perf_counter() < self._collect_until:
@@ -600,7 +600,7 @@ class Journal:
             self._guarded(self._on_owed, written.owed)
         if self._on_commit is not None:
             self._guarded(self._on_commit, batch.rows_count, took)
-        if self._state is State.IDLE:
+        if self._state is JournalState.IDLE:
             self._go_on()
 
     def _checkpointed(self) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class State(Enum):
+class JournalState(Enum):
     """Activities of the journal, which is in one of them."""
 
     IDLE = "idle"
@@ -38,18 +38,18 @@ class JournalEvent(Enum):
     CLOSE = "close"
 
 
-TRANSITIONS: dict[tuple[State, JournalEvent], State] = {
-    (State.IDLE, JournalEvent.SUBMITTED): State.SCHEDULED,
-    (State.SCHEDULED, JournalEvent.NOTHING_TO_WRITE): State.IDLE,
-    (State.SCHEDULED, JournalEvent.WRITTEN): State.COMMITTING,
-    (State.COMMITTING, JournalEvent.SYNCED): State.IDLE,
-    (State.COMMITTING, JournalEvent.SYNCED_CHECKPOINT_FOLLOWS): State.CHECKPOINTING,
-    (State.CHECKPOINTING, JournalEvent.CHECKPOINTED): State.IDLE,
-    (State.IDLE, JournalEvent.FAULT): State.FAILED,
-    (State.SCHEDULED, JournalEvent.FAULT): State.FAILED,
-    (State.COMMITTING, JournalEvent.FAULT): State.FAILED,
-    (State.CHECKPOINTING, JournalEvent.FAULT): State.FAILED,
-    (State.IDLE, JournalEvent.CLOSE): State.CLOSED,
-    (State.FAILED, JournalEvent.CLOSE): State.CLOSED,
+TRANSITIONS: dict[tuple[JournalState, JournalEvent], JournalState] = {
+    (JournalState.IDLE, JournalEvent.SUBMITTED): JournalState.SCHEDULED,
+    (JournalState.SCHEDULED, JournalEvent.NOTHING_TO_WRITE): JournalState.IDLE,
+    (JournalState.SCHEDULED, JournalEvent.WRITTEN): JournalState.COMMITTING,
+    (JournalState.COMMITTING, JournalEvent.SYNCED): JournalState.IDLE,
+    (JournalState.COMMITTING, JournalEvent.SYNCED_CHECKPOINT_FOLLOWS): JournalState.CHECKPOINTING,
+    (JournalState.CHECKPOINTING, JournalEvent.CHECKPOINTED): JournalState.IDLE,
+    (JournalState.IDLE, JournalEvent.FAULT): JournalState.FAILED,
+    (JournalState.SCHEDULED, JournalEvent.FAULT): JournalState.FAILED,
+    (JournalState.COMMITTING, JournalEvent.FAULT): JournalState.FAILED,
+    (JournalState.CHECKPOINTING, JournalEvent.FAULT): JournalState.FAILED,
+    (JournalState.IDLE, JournalEvent.CLOSE): JournalState.CLOSED,
+    (JournalState.FAILED, JournalEvent.CLOSE): JournalState.CLOSED,
 }
 """Next state for each state and event; the journal takes its next state only from here."""

@@ -20,7 +20,7 @@ from srmp_spark.queue_manager.queues.consumer_saves import PIECES_WAITING_MAX
 from srmp_spark.queue_manager.queues.consumers import Consumer
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.sequences.sequence_set import BLOCK_BYTES, BLOCK_SEQUENCES, SequenceSet
-from srmp_spark.store.journal_states import State
+from srmp_spark.store.journal_states import JournalState
 from srmp_spark.store.tables import marks, state
 
 CONSUMERS, BLOCKS = 60, 500
@@ -332,7 +332,7 @@ def test_a_lease_in_a_queue_that_is_deleted_meanwhile_is_not_granted(tmp_path: P
     async def test(manager: QueueManager) -> None:
         await put(manager, 1)
         committing = sent(manager)  # what comes now is in the commit after this one
-        while manager.journal._state is not State.COMMITTING:
+        while manager.journal._state is not JournalState.COMMITTING:
             await asyncio.sleep(0)
         deleting = asyncio.ensure_future(manager.queues.delete("q"))
         await asyncio.sleep(0)

@@ -20,7 +20,7 @@ from srmp_spark.store import journal as journal_module
 from srmp_spark.store.database.schema import PAGE_SIZE_BYTES, connect_reader
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.journal import Journal
-from srmp_spark.store.journal_states import TRANSITIONS, JournalEvent, State
+from srmp_spark.store.journal_states import TRANSITIONS, JournalEvent, JournalState
 from srmp_spark.store.tables import queues, state
 
 
@@ -28,7 +28,7 @@ from srmp_spark.store.tables import queues, state
 def store(tmp_path: Path) -> Any:
     opened = Store(tmp_path / "data")
     yield opened
-    if opened.journal._state not in (State.CLOSED, State.FAILED):
+    if opened.journal._state not in (JournalState.CLOSED, JournalState.FAILED):
         opened.close()
 
 
@@ -367,7 +367,7 @@ def test_a_failed_commit_answers_nobody_and_lets_nobody_in(tmp_path: Path) -> No
     with pytest.raises(StoreSyncError, match="disk I/O error"):
         store.journal.submit((QUEUE, 3, record(3)), answered.append)
     assert watched.log.count("COMMIT") == 1, "a failed sync is never tried again"
-    assert store.journal._state is State.FAILED
+    assert store.journal._state is JournalState.FAILED
 
 
 def test_a_failed_checkpoint_is_final_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,7 +467,7 @@ def test_the_wal_is_copied_and_begun_anew(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_every_pair_of_state_and_event_is_allowed_or_a_bug(store: Store) -> None:
-    for origin in State:
+    for origin in JournalState:
         for event in JournalEvent:
             store.journal._state = origin
             if (origin, event) in TRANSITIONS:
@@ -476,7 +476,7 @@ def test_every_pair_of_state_and_event_is_allowed_or_a_bug(store: Store) -> None
             else:
                 with pytest.raises(KeyError):
                     store.journal._move(event)
-    store.journal._state = State.IDLE
+    store.journal._state = JournalState.IDLE
 
 
 def test_with_asyncio(tmp_path: Path) -> None:
