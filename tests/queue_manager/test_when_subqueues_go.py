@@ -12,7 +12,7 @@ from srmp_spark.queue_manager.queues.consumers import REMOTE_READERS
 from srmp_spark.queue_manager.queues.subqueues import Subqueues
 from srmp_spark.srmp.receiving.destinations import QueueState
 from srmp_spark.store.tables.state import StoredQueue
-from srmp_spark.store.tables.waiting import Waiting
+from srmp_spark.store.tables.waiting import WaitingRows
 
 NAME = "private$/orders;a"
 
@@ -36,7 +36,7 @@ class Rig:
 
     async def make(self, name: str) -> Queue:
         stored = StoredQueue(
-            1, name, False, False, {"undeclared": True}, 2, 2, Waiting(2), [("epoch", 1)], 0
+            1, name, False, False, {"undeclared": True}, 2, 2, WaitingRows(2), [("epoch", 1)], 0
         )
         queue = self.catalogue.add(stored, QueueState(name=name, end=2, declared=False))
         queue.default.skip_to(2)

@@ -15,7 +15,7 @@ from srmp_spark.store.stored_rows import sealing
 from srmp_spark.store.stored_rows.log import Log
 from srmp_spark.store.tables import queues, state
 from srmp_spark.store.tables import waiting as waiting_module
-from srmp_spark.store.tables.waiting import Waiting
+from srmp_spark.store.tables.waiting import WaitingRows
 
 
 @settings(max_examples=100)
@@ -23,7 +23,7 @@ from srmp_spark.store.tables.waiting import Waiting
 def test_the_sum_is_exact_at_entries_of_one_row(sizes: list[int], marks: list[int]) -> None:
     rows, waiting_module.ENTRY_ROWS = waiting_module.ENTRY_ROWS, 1
     try:
-        waiting = Waiting()
+        waiting = WaitingRows()
         for n, size in enumerate(sizes, 1):
             waiting.add(n, size, NOW + n)
         for received in marks:
@@ -40,7 +40,7 @@ def test_the_sum_is_exact_at_entries_of_one_row(sizes: list[int], marks: list[in
 def test_the_sum_is_near_with_shared_entries_and_memory_is_bounded(
     rows: int, received: int
 ) -> None:
-    waiting = Waiting()
+    waiting = WaitingRows()
     for n in range(1, rows + 1):
         waiting.add(n, 100, NOW)
     waiting.receive(min(received, rows), SequenceSet())
@@ -60,7 +60,7 @@ def test_rows_received_ahead_do_not_wait(
 ) -> None:
     before, waiting_module.ENTRY_ROWS = waiting_module.ENTRY_ROWS, together
     try:
-        waiting = Waiting()
+        waiting = WaitingRows()
         for n in range(1, rows + 1):
             waiting.add(
                 n, 840, NOW + n
@@ -85,7 +85,7 @@ def test_rows_received_ahead_do_not_wait(
 
 def test_entries_received_ahead_are_forgotten() -> None:
     """A query that began at ``latest`` over old rows runs for ever."""
-    waiting, ahead = Waiting(), SequenceSet()
+    waiting, ahead = WaitingRows(), SequenceSet()
     for n in range(1, 10_001):
         waiting.add(n, 100, NOW)
         if n > 10:
@@ -104,7 +104,7 @@ def test_entries_received_ahead_are_forgotten() -> None:
 def test_holes_do_not_wait(rows: int, cuts: list[set[int]], together: int) -> None:
     before, waiting_module.ENTRY_ROWS = waiting_module.ENTRY_ROWS, together
     try:
-        waiting, gone = Waiting(), set[int]()
+        waiting, gone = WaitingRows(), set[int]()
         for n in range(1, rows + 1):
             waiting.add(n, 840, NOW + n)
         for cut in cuts:
@@ -121,7 +121,7 @@ def test_holes_do_not_wait(rows: int, cuts: list[set[int]], together: int) -> No
 
 def test_many_holes_at_once_cost_one_pass() -> None:
     """A purge makes one for each run that was received out of turn, in the loop that accepts messages."""
-    waiting = Waiting()
+    waiting = WaitingRows()
     for n in range(4_000):
         waiting.add(n * 256 + 1, 256_000, NOW, last=n * 256 + 256)
     began = time.process_time()
@@ -144,7 +144,7 @@ def _runs(numbers: set[int]) -> list[tuple[int, int]]:
 
 
 def test_a_mark_never_goes_back() -> None:
-    waiting = Waiting()
+    waiting = WaitingRows()
     waiting.add(1, 10, NOW)
     waiting.receive(1, SequenceSet())
     waiting.receive(0, SequenceSet())

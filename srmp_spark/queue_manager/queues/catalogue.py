@@ -33,7 +33,7 @@ from srmp_spark.srmp.receiving.destinations import QueueState
 from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.stored_rows.retention import RECEIVED_BY_NOBODY
 from srmp_spark.store.tables.state import StoredQueue
-from srmp_spark.store.tables.waiting import Waiting
+from srmp_spark.store.tables.waiting import WaitingRows
 
 WAITERS_MAX = 1_000
 """Most long polls that wait for one queue at once. A further one is answered 503."""
@@ -96,7 +96,7 @@ class Queue:
     trimmed_to: int
     end: int
     """The sequence of the last committed row."""
-    waiting: Waiting
+    waiting: WaitingRows
     unsealed_bytes: int = 0
     """Bytes of rows that arrived since sealing last found nothing more to seal."""
     consumers: dict[str, Consumer] = field(default_factory=dict)

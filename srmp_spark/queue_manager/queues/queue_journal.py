@@ -33,7 +33,7 @@ from srmp_spark.queue_manager.queues.consumers import Consumer
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.receiving.destinations import QueueState
 from srmp_spark.store.tables import state
-from srmp_spark.store.tables.waiting import Waiting
+from srmp_spark.store.tables.waiting import WaitingRows
 
 
 class QueueJournal(Queue):
@@ -41,7 +41,7 @@ class QueueJournal(Queue):
 
     __slots__ = ("_after", "_of")
 
-    def __init__(self, of: Queue, after: int, waiting: Waiting) -> None:
+    def __init__(self, of: Queue, after: int, waiting: WaitingRows) -> None:
         """Create the journal of the queue ``of``.
 
         ``after`` is the default consumer's mark when the journal was switched on. ``waiting`` holds
@@ -65,7 +65,7 @@ class QueueJournal(Queue):
     def held_bytes(self) -> int:
         """Return the number of bytes that are in the journal and not received from it.
 
-        The number is inexact, because :class:`.Waiting` counts the bytes of rows in groups, and a
+        The number is inexact, because :class:`.WaitingRows` counts the bytes of rows in groups, and a
         mark may lie inside a group.
         """
         return max(0, self.waiting.bytes - self._of.waiting.bytes)
@@ -152,7 +152,7 @@ def open_journal(queue: Queue, switch: JournalSwitch, connection: sqlite3.Connec
     """Set ``queue.journal`` to the journal that is stored. Load its consumers after this."""
     received = state.received_from_journal(connection, queue.id) or 0
     queue.journal = QueueJournal(
-        queue, switch.after, Waiting.load(connection, queue.id, max(received, switch.after))
+        queue, switch.after, WaitingRows.load(connection, queue.id, max(received, switch.after))
     )
 
 

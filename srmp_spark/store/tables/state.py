@@ -26,7 +26,7 @@ from srmp_spark.store.database.integers import UNSIGNED, signed
 from srmp_spark.store.database.set_aside import REASON_MAX, SetAside, readable, typed
 from srmp_spark.store.tables import marks
 from srmp_spark.store.tables.epochs import end_of
-from srmp_spark.store.tables.waiting import Waiting
+from srmp_spark.store.tables.waiting import WaitingRows
 from srmp_spark.store.unreadable_rows import GUID_LENGTH_MAX, NAME_LENGTH_MAX, rows_moved_aside
 
 JOURNAL_CONSUMERS = ";journal/"
@@ -61,7 +61,7 @@ class StoredQueue(NamedTuple):
     """The last issued sequence; 0 if none."""
     received: int
     """The mark of the default consumer."""
-    waiting: Waiting
+    waiting: WaitingRows
     """Rows beyond that mark, with their bytes and age, for the quota and for ``status``."""
     epochs: list[tuple[str, int]]
     """Pairs (epoch, its first sequence in this queue), oldest first."""
@@ -205,7 +205,7 @@ def load_queue(
         (queue_id,),
     ).fetchall()
     received = received_by_default(connection, queue_id)
-    waiting = Waiting.load(connection, queue_id, received)
+    waiting = WaitingRows.load(connection, queue_id, received)
     end = end_of(connection, queue_id)
     return StoredQueue(
         queue_id,

@@ -8,7 +8,7 @@ sum is off by less than one entry, which is accurate enough for a quota. An entr
 rows is forgotten.
 
 The rest of an entry follows from three things alone: the mark, the set beyond it, and the holes. So
-a caller that changes one of them states where (:meth:`Waiting.receive`, :meth:`Waiting.cut`), and
+a caller that changes one of them states where (:meth:`WaitingRows.receive`, :meth:`WaitingRows.cut`), and
 only the entries there are counted again. A mark in the middle of a million rows costs one entry.
 """
 
@@ -52,7 +52,7 @@ class _Entry:
     """Number of rows that wait."""
 
 
-class Waiting:
+class WaitingRows:
     """Counts the rows of one queue that wait for the default consumer, and their bytes.
 
     These are the rows above :attr:`received` without those that were received out of turn and those
@@ -82,7 +82,7 @@ class Waiting:
         self._bytes = 0
 
     @classmethod
-    def load(cls, connection: sqlite3.Connection, queue_id: int, received: int) -> Waiting:
+    def load(cls, connection: sqlite3.Connection, queue_id: int, received: int) -> WaitingRows:
         """Count the rows that the store holds after the mark ``received``, and return the counts.
 
         Rows that were received beyond the mark are counted until :meth:`receive` is called.
@@ -191,12 +191,12 @@ class Waiting:
         """
         self.holes.discard_through(to)
 
-    def copy(self) -> Waiting:
+    def copy(self) -> WaitingRows:
         """Return separate counts for another consumer, which has the same mark.
 
         That consumer has received nothing beyond the mark.
         """
-        made = Waiting(self.received)
+        made = WaitingRows(self.received)
         made.holes = self.holes.copy()
         for entry in self._entries[self._head :]:
             rows = entry.last - entry.first + 1
