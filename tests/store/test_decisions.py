@@ -273,7 +273,7 @@ class TestAMessageThatComesAgainElsewhere:
         retry = store.call(lambda t: queues.create(t, f"{QUEUE};retry", transactional=True))
         store.call(
             lambda t: decisions.go_along(
-                t, [decisions.Moved(store.queue_id, QUEUE, 1, retry.id, 1)]
+                t, [decisions.MovedRowTarget(store.queue_id, QUEUE, 1, retry.id, 1)]
             )
         )
         store.decide((1, 1))
@@ -300,7 +300,7 @@ class TestAMessageThatComesAgainElsewhere:
         retry = store.call(lambda t: queues.create(t, f"{QUEUE};retry", transactional=True))
         store.call(
             lambda t: decisions.go_along(
-                t, [decisions.Moved(store.queue_id, QUEUE, 1, retry.id, 1)]
+                t, [decisions.MovedRowTarget(store.queue_id, QUEUE, 1, retry.id, 1)]
             )
         )
         store.call(

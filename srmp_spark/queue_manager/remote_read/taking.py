@@ -91,7 +91,7 @@ def _put(manager: QueueManager, moves: Sequence[Move]) -> None:
     The caller adds the marks to the same transaction.
     """
     moved = [
-        decisions.Moved(
+        decisions.MovedRowTarget(
             each.queue.id,
             each.queue.name,
             each.sequence,

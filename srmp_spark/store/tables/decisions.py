@@ -282,7 +282,7 @@ def _tell_again(db: sqlite3.Connection, row: Undecided) -> None:
         )
 
 
-class Moved(NamedTuple):
+class MovedRowTarget(NamedTuple):
     """A row that was moved to another queue of this queue manager, where it is a new row.
 
     ``queue_id``, ``queue`` and ``sequence`` name the old row, ``to_queue_id`` and ``to_sequence``
@@ -296,7 +296,7 @@ class Moved(NamedTuple):
     to_sequence: int
 
 
-def go_along(transaction: Transaction, moved: Iterable[Moved]) -> None:
+def go_along(transaction: Transaction, moved: Iterable[MovedRowTarget]) -> None:
     """Move the stored receipt requests of moved rows to their new rows.
 
     The sender gets its receipts when the new rows are received. The stream by which each row is

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from srmp_spark.store.database.transaction import Transaction
-    from srmp_spark.store.tables.decisions import Moved
+    from srmp_spark.store.tables.decisions import MovedRowTarget
 
 DDL = """
 CREATE TABLE IF NOT EXISTS moves(
@@ -39,7 +39,7 @@ class Moves(NamedTuple):
     """Time of the last move, in microseconds since 1970, UTC."""
 
 
-def count(transaction: Transaction, moved: Iterable[Moved], now: int) -> None:
+def count(transaction: Transaction, moved: Iterable[MovedRowTarget], now: int) -> None:
     """Store for each moved row the move count of its old row plus one, and the time ``now``.
 
     ``now`` is in microseconds since 1970, UTC. A count stays at :data:`COUNTER_MAX`. The function
