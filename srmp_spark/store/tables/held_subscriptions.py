@@ -20,7 +20,7 @@ _KEY = "held_subscriptions"
 """Key of the note in the table ``meta``. Versions that do not know the key ignore it."""
 
 
-class Held(NamedTuple):
+class HeldSubscriptions(NamedTuple):
     """The subscriptions that are on hold, and the reason."""
 
     because: str
@@ -34,10 +34,10 @@ def hold_all(connection: sqlite3.Connection, because: str) -> None:
 
     ``because`` is the reason, for an operator.
     """
-    _store(connection, Held(because, None))
+    _store(connection, HeldSubscriptions(because, None))
 
 
-def load(connection: sqlite3.Connection) -> Held | None:
+def load(connection: sqlite3.Connection) -> HeldSubscriptions | None:
     """Return which subscriptions are on hold and why, or ``None`` if none is.
 
     If the stored note cannot be read, the result holds all subscriptions.
@@ -48,12 +48,14 @@ def load(connection: sqlite3.Connection) -> Held | None:
     try:
         value = json.loads(found[0])
         names = value["names"]
-        return Held(str(value["because"]), None if names is None else frozenset(map(str, names)))
+        return HeldSubscriptions(
+            str(value["because"]), None if names is None else frozenset(map(str, names))
+        )
     except (ValueError, TypeError, KeyError, RecursionError):
-        return Held("the note about held subscriptions cannot be read", None)
+        return HeldSubscriptions("the note about held subscriptions cannot be read", None)
 
 
-def name_all(connection: sqlite3.Connection, names: frozenset[str]) -> Held | None:
+def name_all(connection: sqlite3.Connection, names: frozenset[str]) -> HeldSubscriptions | None:
     """Replace a stored hold of all subscriptions by a hold of those in ``names``.
 
     ``names`` are the existing subscriptions. The change is stored in the caller's transaction. A
@@ -79,7 +81,7 @@ def release(connection: sqlite3.Connection, name: str) -> None:
         _store(connection, held._replace(names=held.names - {name}))
 
 
-def _store(connection: sqlite3.Connection, held: Held) -> None:
+def _store(connection: sqlite3.Connection, held: HeldSubscriptions) -> None:
     if held.names is not None and not held.names:
         connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,))
         return
