@@ -11,7 +11,7 @@ from srmp_spark.message import Arrival
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.tables import wsrm_sequences
-from srmp_spark.store.tables.wsrm_sequences import Origin, StoredSequence
+from srmp_spark.store.tables.wsrm_sequences import SequenceClient, StoredSequence
 from srmp_spark.wsrm.codec.elements import EndpointReference, Sequence, SoapMessage
 from srmp_spark.wsrm.codec.encoder import encode
 from srmp_spark.wsrm.codec.endpoint_text import endpoint_of, text_of
@@ -25,7 +25,7 @@ HEAD = (
     b"application/soap+xml\r\nContent-Length: 1\r\n\r\n"
 )
 NAME = "urn:uuid:s"
-ORIGIN = Origin("192.0.2.1:4711", None, 1_000_000)
+ORIGIN = SequenceClient("192.0.2.1:4711", None, 1_000_000)
 
 
 def row(accepted: int, state: InboundState = InboundState.OPEN) -> SequenceRow:

@@ -29,7 +29,7 @@ from srmp_spark.queue_manager.wsrm.crossing import (
 )
 from srmp_spark.queue_manager.wsrm.replies import SoapReply, reply_of, reply_of_error
 from srmp_spark.rows.group import Form, Record
-from srmp_spark.store.tables.wsrm_sequences import Origin
+from srmp_spark.store.tables.wsrm_sequences import SequenceClient
 from srmp_spark.wsrm.codec.elements import Blame, CreateSequence, SoapMessage
 from srmp_spark.wsrm.codec.faults import FaultCode, SoapFaultError, fault_of
 from srmp_spark.wsrm.receiving.destination_answers import is_address
@@ -143,7 +143,7 @@ class ReliableInbox:
         if not self.admits(arrived, request):
             return
         message, client = message_of(arrived), arrived.client
-        origin = Origin(client.peer, client.sender_name, self._clock.utc())
+        origin = SequenceClient(client.peer, client.sender_name, self._clock.utc())
         arrival = Arrival(origin.created_at, "wsrm", client.peer, client.sender_name)
         record = Record(arrival, arrived.post, arrived.head_length, Form.WSRM)
         if isinstance(message.content, CreateSequence):
@@ -152,7 +152,12 @@ class ReliableInbox:
             self._receive(request, arrived.queue, message, record, origin)
 
     def _receive(
-        self, request: Request, queue: str, message: SoapMessage, record: Record, origin: Origin
+        self,
+        request: Request,
+        queue: str,
+        message: SoapMessage,
+        record: Record,
+        origin: SequenceClient,
     ) -> None:
         # The queue may have been deleted while its sequences were open.
         refused = self._admission.refuses_session(queue)
@@ -174,7 +179,7 @@ class ReliableInbox:
         message: SoapMessage,
         content: CreateSequence,
         record: Record,
-        origin: Origin,
+        origin: SequenceClient,
     ) -> None:
         named = {
             each.address
@@ -197,7 +202,7 @@ class ReliableInbox:
         message: SoapMessage,
         named: list[str],
         record: Record,
-        origin: Origin,
+        origin: SequenceClient,
     ) -> None:
         try:
             for address in named:

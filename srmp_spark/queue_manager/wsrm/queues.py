@@ -43,7 +43,7 @@ from srmp_spark.rows.reliable import message_of_soap
 from srmp_spark.srmp.receiving.stream_room import holder_of
 from srmp_spark.store.answered_together import AnsweredTogether
 from srmp_spark.store.tables import wsrm_sequences
-from srmp_spark.store.tables.wsrm_sequences import Origin, StoredSequence
+from srmp_spark.store.tables.wsrm_sequences import SequenceClient, StoredSequence
 from srmp_spark.wsrm.codec.elements import (
     CloseSequence,
     CreateSequence,
@@ -94,7 +94,7 @@ _ANY, _ANY_ARRIVAL = Message("", durable=True), Arrival(0, "wsrm", "")
 """An empty message and arrival, to ask whether a queue accepts any new message."""
 
 
-def _owner(origin: Origin) -> str:
+def _owner(origin: SequenceClient) -> str:
     """Return the owner in whose share of the table a sequence counts.
 
     The owner is the subject of the client's certificate, or else the host of its address.
@@ -121,7 +121,7 @@ class _Waiting(NamedTuple):
     destination: RmDestination
     queue: str
     received: ReceiveDecision
-    origin: Origin
+    origin: SequenceClient
     answer: Answer
 
 
@@ -153,9 +153,9 @@ class ReliableQueues:
         self._held = HeldBytes()
         self._loop = asyncio.get_running_loop()
         self._destinations: dict[str, RmDestination] = {}
-        self._origins: dict[str, Origin] = {}
+        self._origins: dict[str, SequenceClient] = {}
         self._waiting = AnsweredTogether(manager.journal, self._committed)
-        self._late: dict[str, list[tuple[RespondLater, Origin, Answer]]] = {}
+        self._late: dict[str, list[tuple[RespondLater, SequenceClient, Answer]]] = {}
         """For each queue the answers that wait for room in it, in the order of their time."""
         self._alarm = Alarm(self._loop, self._due, manager.clock.monotonic)
         self._closed = False
@@ -224,7 +224,12 @@ class ReliableQueues:
     # --- messages ---------------------------------------------------------------------------------
 
     def receive(
-        self, queue: str, message: SoapMessage, record: Record, origin: Origin, answer: Answer
+        self,
+        queue: str,
+        message: SoapMessage,
+        record: Record,
+        origin: SequenceClient,
+        answer: Answer,
     ) -> None:
         """Decide about a message, submit its rows, and answer when they are on stable storage.
 
@@ -259,7 +264,7 @@ class ReliableQueues:
         queue: str,
         message: SoapMessage,
         record: Record,
-        origin: Origin,
+        origin: SequenceClient,
     ) -> ReceiveDecision:
         refused = self._not_now(destination, queue, message, record)
         now, utc = self._manager.clock.monotonic(), self._manager.clock.utc()
@@ -310,7 +315,7 @@ class ReliableQueues:
         self._manager.metrics.refuse(503, "internal")
         destination.put_back(before, known=self._origins.keys())
 
-    def _tell_fault(self, queue: str, origin: Origin, fault: SoapFault) -> None:
+    def _tell_fault(self, queue: str, origin: SequenceClient, fault: SoapFault) -> None:
         """Count a fault in the metrics, and log it once for each queue and kind of fault.
 
         At most KEYS_MAX pairs are logged. A client seldom shows its user the fault that it
@@ -328,7 +333,7 @@ class ReliableQueues:
             )
 
     @staticmethod
-    def _tell_holes(queue: str, sequence: InboundSequence | None, origin: Origin) -> None:
+    def _tell_holes(queue: str, sequence: InboundSequence | None, origin: SequenceClient) -> None:
         """Log a warning if a sequence that has ended has missing messages.
 
         The client gives up the messages for which it never received an acknowledgement.
@@ -348,7 +353,7 @@ class ReliableQueues:
                 sequence.last_number,
             )
 
-    def _not_of(self, message: SoapMessage, origin: Origin) -> str | None:
+    def _not_of(self, message: SoapMessage, origin: SequenceClient) -> str | None:
         """Return an identifier in ``message`` of a sequence of another client, or ``None``.
 
         Two clients differ if their certificates differ, or if only one of them has a certificate.
@@ -365,7 +370,9 @@ class ReliableQueues:
                 return each
         return None
 
-    def _tell_apart(self, destination: RmDestination, message: SoapMessage, origin: Origin) -> None:
+    def _tell_apart(
+        self, destination: RmDestination, message: SoapMessage, origin: SequenceClient
+    ) -> None:
         """Make a CreateSequence count as new if another client used the same MessageID before.
 
         Without this the message would count as a copy of that client's CreateSequence.
@@ -399,7 +406,7 @@ class ReliableQueues:
         destination: RmDestination,
         queue: str,
         received: ReceiveDecision,
-        origin: Origin,
+        origin: SequenceClient,
         answer: Answer,
     ) -> None:
         """Submit the rows of a message and the counts of its sequence to the journal.
@@ -459,7 +466,10 @@ class ReliableQueues:
         self._arm()
 
     def _say(
-        self, outputs: list[Output], origin: Origin | None = None, answer: Answer | None = None
+        self,
+        outputs: list[Output],
+        origin: SequenceClient | None = None,
+        answer: Answer | None = None,
     ) -> None:
         for output in outputs:
             if isinstance(output, RespondLater):
@@ -506,7 +516,9 @@ class ReliableQueues:
             if destination.flow.get_buffer_remaining():
                 self._answer_late(queue, self._late.get(queue, []))
 
-    def _answer_late(self, queue: str, these: list[tuple[RespondLater, Origin, Answer]]) -> None:
+    def _answer_late(
+        self, queue: str, these: list[tuple[RespondLater, SequenceClient, Answer]]
+    ) -> None:
         """Give the waiting answers ``these`` of ``queue``, and remove them.
 
         They must be the first ones that wait.

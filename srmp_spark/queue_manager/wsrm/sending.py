@@ -20,7 +20,7 @@ from srmp_spark.wsrm.codec.encoder import encode, http_fields
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.receipts.receipts_sender import Outcome, ReceiptsSender
     from srmp_spark.queue_manager.trust.tls import ClientTls
-    from srmp_spark.store.tables.wsrm_sequences import Origin
+    from srmp_spark.store.tables.wsrm_sequences import SequenceClient
     from srmp_spark.wsrm.receiving.destination_effects import SendSeparately
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class WsrmSender:
         self._tls = tls
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def send(self, send: SendSeparately, origin: Origin) -> None:
+    def send(self, send: SendSeparately, origin: SequenceClient) -> None:
         """Schedule one attempt to deliver a message, if the allow-list permits its address.
 
         Beyond SENDS_MAX messages in flight the message is dropped. A failure is only logged.
@@ -51,7 +51,7 @@ class WsrmSender:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def may_call(self, url: str, origin: Origin) -> bool:
+    async def may_call(self, url: str, origin: SequenceClient) -> bool:
         """Look up the host of ``url``, which a client named; return whether it may be called now.
 
         The allow-list must permit the URL, and the look-up must succeed. A blocked URL is logged
@@ -60,7 +60,7 @@ class WsrmSender:
         found = await self._receipts.judged(url, peer=origin.peer, sender_name=origin.sender_name)
         return not isinstance(found, str)
 
-    async def _send(self, send: SendSeparately, origin: Origin) -> None:
+    async def _send(self, send: SendSeparately, origin: SequenceClient) -> None:
         message = send.message
 
         async def call(parts: UrlParts, addresses: tuple[str, ...]) -> Outcome:

@@ -57,7 +57,7 @@ _TYPES = (
 )
 
 
-class Origin(NamedTuple):
+class SequenceClient(NamedTuple):
     """Client that began a sequence, which the allow-list checks.
 
     ``sender_name`` is its authenticated name, or ``None``.
@@ -75,7 +75,7 @@ class StoredSequence(NamedTuple):
 
     queue: str
     row: SequenceRow
-    origin: Origin
+    origin: SequenceClient
 
 
 class Stored(NamedTuple):
@@ -152,7 +152,7 @@ def _sequence_of(row: Sequence[Any]) -> StoredSequence:
         expires_at,
         returns,
     )
-    return StoredSequence(queue, sequence, Origin(*origin))
+    return StoredSequence(queue, sequence, SequenceClient(*origin))
 
 
 def save(
@@ -160,7 +160,7 @@ def save(
     queue: str,
     rows: Iterable[SequenceRow],
     removed: Iterable[str],
-    origins: Mapping[str, Origin],
+    origins: Mapping[str, SequenceClient],
     now: int,
 ) -> None:
     """Write changed sequences of ``queue``, and delete removed ones by their identifiers.
