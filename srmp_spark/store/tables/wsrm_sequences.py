@@ -78,14 +78,14 @@ class StoredSequence(NamedTuple):
     origin: SequenceClient
 
 
-class Stored(NamedTuple):
+class StoredSequences(NamedTuple):
     """The sequences that :func:`load` could read, and the database rows that it could not."""
 
     sequences: list[StoredSequence]
     unreadable: list[SetAside]
 
 
-def load(connection: sqlite3.Connection) -> Stored:
+def load(connection: sqlite3.Connection) -> StoredSequences:
     """Return all stored sequences of existing queues, and the database rows that cannot be read.
 
     A database row that cannot be read stays in the table and is returned as :class:`SetAside`. The
@@ -99,7 +99,7 @@ def load(connection: sqlite3.Connection) -> Stored:
         "queues.id = queue_id "
         "WHERE deleted_at IS NULL ORDER BY created_at, identifier"
     )
-    stored = Stored([], [])
+    stored = StoredSequences([], [])
     for row in found:
         try:
             stored.sequences.append(_sequence_of(row))
