@@ -391,18 +391,18 @@ class Maintenance:
         due = await self._queues_due(FindQueuesToTrim(None if self.disk.is_tight else before))
         await self._each_queue("retain", {*due, *retention.RECEIVED_BY_NOBODY}, look)
 
-    def _limits_of(self, queue: Queue, before: int) -> retention.Limits:
+    def _limits_of(self, queue: Queue, before: int) -> retention.RetentionLimits:
         """Return the limits of retention for ``queue``; ``before`` is the limit of the age.
 
-        :class:`.retention.Limits` explains them.
+        :class:`.retention.RetentionLimits` explains them.
         """
         synced = self._manager.state.synced.get(queue.name, 0)
         bytes_max = 0 if self.disk.is_tight else None
         if queue.name not in retention.RECEIVED_BY_NOBODY:
-            return retention.Limits(before, bytes_max, synced)
+            return retention.RetentionLimits(before, bytes_max, synced)
         if self._manager.config.state is None:  # There is no Delta state.
             synced = queue.end
-        return retention.Limits(
+        return retention.RetentionLimits(
             before,
             retention.ORDER_QUEUE_BYTES_MAX if bytes_max is None else bytes_max,
             synced,

@@ -250,7 +250,7 @@ class Housekeeping:
             )
             with Log(directory.database, directory.segments) as log:
                 to = retention.plan(
-                    log, queue, retention.Limits(before=0, bytes_max=0, synced_to=synced)
+                    log, queue, retention.RetentionLimits(before=0, bytes_max=0, synced_to=synced)
                 )
             if to is not None:
                 inbox.call(

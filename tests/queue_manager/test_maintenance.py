@@ -565,8 +565,8 @@ def test_of_our_order_queue_what_was_read_is_what_may_go(
         manager.state.synced = {ORDER_QUEUE: 2}
         orders, ours = manager.catalogue.find("q"), manager.catalogue.find(ORDER_QUEUE)
         ours.end = 7
-        assert maintenance_._limits_of(orders, 9) == retention.Limits(9)
-        capped = retention.Limits(
+        assert maintenance_._limits_of(orders, 9) == retention.RetentionLimits(9)
+        capped = retention.RetentionLimits(
             before=9,
             synced_to=synced_to,
             bytes_max=retention.ORDER_QUEUE_BYTES_MAX,

@@ -292,7 +292,7 @@ class TestRetentionBehindIt:
     def deletable(manager: QueueManager) -> int | None:
         """Up to where rows may be deleted, were all of them past their time."""
         with Log(manager.directory.database, manager.directory.segments) as log:
-            return retention.plan(log, "q", retention.Limits(before=2**62))
+            return retention.plan(log, "q", retention.RetentionLimits(before=2**62))
 
     @staticmethod
     async def received(

@@ -95,7 +95,7 @@ def test_every_queue_with_a_plan_is_named_and_most_others_are_not(store: Store, 
             seal(store, name, now)
         elif step == "trim":
             with log(store) as stored:
-                to = retention.plan(stored, name, retention.Limits(now))
+                to = retention.plan(stored, name, retention.RetentionLimits(now))
             if to is not None:
                 store.call(
                     lambda t, name=name, to=to: retention.trim(
@@ -109,12 +109,12 @@ def test_every_queue_with_a_plan_is_named_and_most_others_are_not(store: Store, 
         with log(store) as stored:
             to_seal, to_trim = due.to_seal(stored, now), due.to_trim(stored, now)
             emptying = due.to_trim(stored, None)
-            limits = retention.Limits(now, bytes_max=0, synced_to=1 << 40)
+            limits = retention.RetentionLimits(now, bytes_max=0, synced_to=1 << 40)
             for each in names:
                 has_plan = sealing.plan(stored, each, now) is not None
                 assert each in to_seal or not has_plan
                 assert (each in to_trim) == (
-                    retention.plan(stored, each, retention.Limits(now)) is not None
+                    retention.plan(stored, each, retention.RetentionLimits(now)) is not None
                 )
                 assert each in emptying or retention.plan(stored, each, limits) is None
                 named, planned = named + (each in to_seal), planned + has_plan
@@ -140,4 +140,4 @@ def test_marks_of_another_type_than_numbers_stop_nobody(store: Store) -> None:
     other.close()
     with log(store) as stored:
         due.to_trim(stored, NOW + DAY_US)
-        assert retention.plan(stored, QUEUE, retention.Limits(NOW + DAY_US)) is None
+        assert retention.plan(stored, QUEUE, retention.RetentionLimits(NOW + DAY_US)) is None

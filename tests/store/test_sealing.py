@@ -400,7 +400,7 @@ def test_purging_sealed_rows(store: Store) -> None:
     assert store.call(lambda t: purge(t, QUEUE, store.directory.segments)) == 0
 
 
-def limits(store: Store, limits: retention.Limits, queue: str = QUEUE) -> int | None:
+def limits(store: Store, limits: retention.RetentionLimits, queue: str = QUEUE) -> int | None:
     with Log(store.directory.database, store.directory.segments) as log:
         return retention.plan(log, queue, limits)
 
@@ -409,30 +409,32 @@ def test_only_received_and_old_rows_are_deleted(store: Store) -> None:
     store.put(5, make=srmp_record, at=NOW)
     seal(store)
     store.put(5, make=srmp_record, at=NOW + DAY)
-    late, old = retention.Limits(NOW + 10 * DAY), retention.Limits(NOW + DAY // 2)
+    late, old = retention.RetentionLimits(NOW + 10 * DAY), retention.RetentionLimits(NOW + DAY // 2)
     assert limits(store, late) is None, "nothing is received yet, however old"
     mark(store, 7)
     assert limits(store, old) == 5
     assert limits(store, late) == 7
-    assert limits(store, retention.Limits(NOW)) is None
+    assert limits(store, retention.RetentionLimits(NOW)) is None
 
 
 def test_a_whole_segment_waits_for_its_last_row(store: Store) -> None:
     store.put(10, make=srmp_record)
     seal(store)
     mark(store, 9)
-    assert limits(store, retention.Limits(NOW + DAY)) is None
+    assert limits(store, retention.RetentionLimits(NOW + DAY)) is None
     mark(store, 10)
-    assert limits(store, retention.Limits(NOW + DAY)) == 10
+    assert limits(store, retention.RetentionLimits(NOW + DAY)) == 10
 
 
 def test_the_byte_cap_takes_only_what_is_synced_elsewhere(store: Store) -> None:
     store.put(10, make=srmp_record)
     mark(store, 10)
     size = len(srmp_record(10).post)
-    assert limits(store, retention.Limits(NOW - DAY, bytes_max=4 * size)) is None
-    assert limits(store, retention.Limits(NOW - DAY, bytes_max=4 * size, synced_to=3)) == 3
-    assert limits(store, retention.Limits(NOW - DAY, bytes_max=4 * size, synced_to=10)) == 6
+    assert limits(store, retention.RetentionLimits(NOW - DAY, bytes_max=4 * size)) is None
+    assert limits(store, retention.RetentionLimits(NOW - DAY, bytes_max=4 * size, synced_to=3)) == 3
+    assert (
+        limits(store, retention.RetentionLimits(NOW - DAY, bytes_max=4 * size, synced_to=10)) == 6
+    )
 
 
 def test_trimmed_rows_are_gone_and_the_first_moves(store: Store) -> None:
@@ -464,25 +466,34 @@ def test_our_order_queue_keeps_what_the_sender_process_has_not_read(store: Store
     proofs: list[object] = []
     store.journal.submit((ORDER_QUEUE, 1, srmp_record(1)), proofs.append)
     store.loop.until(lambda: proofs)
-    assert limits(store, retention.Limits(NOW + DAY), ORDER_QUEUE) is None
-    assert limits(store, retention.Limits(NOW + DAY, bytes_max=0, synced_to=1), ORDER_QUEUE) is None
-    assert limits(store, retention.Limits(NOW + DAY, read_to=1), ORDER_QUEUE) == 1
-    assert limits(store, retention.Limits(0, read_to=1), ORDER_QUEUE) is None, (
+    assert limits(store, retention.RetentionLimits(NOW + DAY), ORDER_QUEUE) is None
+    assert (
+        limits(store, retention.RetentionLimits(NOW + DAY, bytes_max=0, synced_to=1), ORDER_QUEUE)
+        is None
+    )
+    assert limits(store, retention.RetentionLimits(NOW + DAY, read_to=1), ORDER_QUEUE) == 1
+    assert limits(store, retention.RetentionLimits(0, read_to=1), ORDER_QUEUE) is None, (
         "its time is not over"
     )
-    assert limits(store, retention.Limits(0, bytes_max=0, read_to=1), ORDER_QUEUE) is None, (
-        "and it is not published"
-    )
-    assert limits(store, retention.Limits(0, unsynced_max=0), ORDER_QUEUE) is None, (
+    assert (
+        limits(store, retention.RetentionLimits(0, bytes_max=0, read_to=1), ORDER_QUEUE) is None
+    ), "and it is not published"
+    assert limits(store, retention.RetentionLimits(0, unsynced_max=0), ORDER_QUEUE) is None, (
         "beyond the last cap too"
     )
     assert (
-        limits(store, retention.Limits(0, unsynced_max=1_000_000, read_to=1), ORDER_QUEUE) is None
+        limits(store, retention.RetentionLimits(0, unsynced_max=1_000_000, read_to=1), ORDER_QUEUE)
+        is None
     )
-    assert limits(store, retention.Limits(0, unsynced_max=0, read_to=1), ORDER_QUEUE) == 1, (
-        "read, published or not"
+    assert (
+        limits(store, retention.RetentionLimits(0, unsynced_max=0, read_to=1), ORDER_QUEUE) == 1
+    ), "read, published or not"
+    assert (
+        limits(
+            store, retention.RetentionLimits(0, bytes_max=0, synced_to=1, read_to=1), ORDER_QUEUE
+        )
+        == 1
     )
-    assert limits(store, retention.Limits(0, bytes_max=0, synced_to=1, read_to=1), ORDER_QUEUE) == 1
     assert store.call(lambda t: retention.trim(t, ORDER_QUEUE, 1, store.directory.segments)) == 2
 
 

@@ -18,7 +18,7 @@ from srmp_spark.store.delta.tables.events import (
     StateEvent,
     StatePublished,
 )
-from srmp_spark.store.stored_rows.retention import Limits
+from srmp_spark.store.stored_rows.retention import RetentionLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class PlanTrim:
     """
 
     queue: str
-    limits: Limits
+    limits: RetentionLimits
 
 
 @dataclass(frozen=True, slots=True)

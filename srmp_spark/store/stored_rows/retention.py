@@ -33,7 +33,7 @@ from srmp_spark.store.tables.queues import queue_id_of
 RECEIVED_BY_NOBODY = frozenset({ORDER_QUEUE})
 """Queues from which no application receives.
 
-:attr:`Limits.read_to` takes the place of a consumer's mark for them.
+:attr:`RetentionLimits.read_to` takes the place of a consumer's mark for them.
 """
 ORDER_QUEUE_BYTES_MAX = 256 * 1_048_576
 """Bytes of read posts that the order queue may keep.
@@ -76,7 +76,7 @@ def newest_arrival(connection: sqlite3.Connection) -> int | None:
     return max(found, default=None)
 
 
-class Limits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """Limits that :func:`plan` applies to one queue: age, bytes, and what must be read before."""
 
     before: int
@@ -99,7 +99,7 @@ class Limits(NamedTuple):
     """Bytes of posts that one queue may keep, synced elsewhere or not; ``None``: no cap."""
 
 
-def plan(log: Log, queue: str, limits: Limits) -> int | None:
+def plan(log: Log, queue: str, limits: RetentionLimits) -> int | None:
     """Return the sequence up to which :func:`trim` may delete rows now, or ``None``.
 
     ``None`` means that nothing may be deleted, or that the queue does not exist. The sequence is
