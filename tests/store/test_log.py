@@ -22,10 +22,10 @@ from srmp_spark.store.stored_rows.log import (
     GroupChunk,
     Log,
     PastTheEndError,
+    QueueNotInLogError,
     SegmentChunk,
     TrimmedError,
     UnknownEpochError,
-    UnknownQueueError,
 )
 from srmp_spark.store.tables import queues, state
 from tests.kit.offline_purge import purge
@@ -86,7 +86,7 @@ def test_an_empty_queue(store: Store, log: Log) -> None:
 
 def test_wrong_questions(store: Store, log: Log) -> None:
     store.put(3)
-    with pytest.raises(UnknownQueueError):
+    with pytest.raises(QueueNotInLogError):
         log.bounds("private$/nobody")
     with pytest.raises(UnknownEpochError, match=store.directory.epoch):
         log.bounds(QUEUE, "another")
@@ -315,7 +315,7 @@ def test_a_damaged_row_names_the_command_that_gives_it_up(store: Store, log: Log
 def test_a_queue_that_comes_back_goes_on_counting(store: Store, log: Log) -> None:
     store.put(5)
     store.call(lambda t: queues.delete(t, QUEUE, store.directory.segments, NOW))
-    with pytest.raises(UnknownQueueError):
+    with pytest.raises(QueueNotInLogError):
         log.bounds(QUEUE)
     with pytest.raises(KeyError):
         store.journal.submit((QUEUE, 6, record(6)), lambda proof: None)

@@ -10,9 +10,9 @@ from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL
 from srmp_spark.store.stored_rows.log import (
     PastTheEndError,
+    QueueNotInLogError,
     TrimmedError,
     UnknownEpochError,
-    UnknownQueueError,
 )
 
 
@@ -57,7 +57,7 @@ def refusal_of(error: BaseException) -> tuple[int, str]:
     is (503, INTERNAL).
     """
     for kind, status, code in (
-        (UnknownQueueError, 404, UNKNOWN_QUEUE),
+        (QueueNotInLogError, 404, UNKNOWN_QUEUE),
         (UnknownEpochError, 409, UNKNOWN_EPOCH),
         (PastTheEndError, 409, PAST_THE_END),
         (TrimmedError, 410, TRIMMED),

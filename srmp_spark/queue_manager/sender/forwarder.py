@@ -41,7 +41,7 @@ from srmp_spark.store.outbox.preparing.forwarded import (
     Unsendable,
 )
 from srmp_spark.store.outbox.tables.forward_place import Cursor
-from srmp_spark.store.stored_rows.log import Log, UnknownQueueError
+from srmp_spark.store.stored_rows.log import Log, QueueNotInLogError
 from srmp_spark.store.stored_rows.reading import records
 
 ROWS_MAX = 1_000
@@ -107,7 +107,7 @@ class ForwardLog:
         with Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY) as stored:
             try:
                 known = epochs = stored.epochs(FORWARD_QUEUE)
-            except UnknownQueueError:
+            except QueueNotInLogError:
                 return Read([], after, more=False)
             if after is not None and after.epoch in epochs:
                 # The rows of earlier epochs were forwarded before.

@@ -30,7 +30,7 @@ from srmp_spark.srmp.codec.decoder import decode
 from srmp_spark.srmp.codec.http_head import content_type_of
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
-from srmp_spark.store.stored_rows.log import Log, TrimmedError, UnknownQueueError
+from srmp_spark.store.stored_rows.log import Log, QueueNotInLogError, TrimmedError
 from srmp_spark.store.stored_rows.reading import records
 
 ROWS_MAX = 1_000
@@ -140,7 +140,7 @@ class ReceiptLog:
         with Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY) as stored:
             try:
                 epochs = stored.epochs(ORDER_QUEUE)
-            except UnknownQueueError:
+            except QueueNotInLogError:
                 # The first start is not complete yet.
                 return Found(after, [], more=False)
             end = stored.bounds(ORDER_QUEUE).end

@@ -53,7 +53,7 @@ def first_since(
     :attr:`FirstSince.looked_to` as ``after``. Rows that retention deletes during the search are
     skipped.
 
-    Raises :class:`UnknownQueueError` and :class:`UnknownEpochError`. Raises
+    Raises :class:`QueueNotInLogError` and :class:`UnknownEpochError`. Raises
     :class:`StoreDamagedError` if rows cannot be read, because one of these rows may be the first.
     """
     until = time.monotonic() + seconds

@@ -45,7 +45,7 @@ GROUPS_MAX = 512
 """Number of groups that one query fetches at most, for groups of one small message."""
 
 
-class UnknownQueueError(StoreError):
+class QueueNotInLogError(StoreError):
     """No queue has that name (404)."""
 
 
@@ -244,7 +244,7 @@ class Log:
     def epochs(self, queue: str) -> list[str]:
         """Return the epochs of ``queue`` as texts, oldest first; new rows get the last one.
 
-        Raises :class:`UnknownQueueError`.
+        Raises :class:`QueueNotInLogError`.
         """
         with self.snapshot() as db:
             queue_id, _ = self._queue(queue)
@@ -254,7 +254,7 @@ class Log:
         """Return the holes in (after, to] as closed ranges, cut to these bounds, in order.
 
         The rows of a hole were purged, given up or lost. Adjacent holes with different reasons are
-        separate ranges. Raises :class:`UnknownQueueError`.
+        separate ranges. Raises :class:`QueueNotInLogError`.
         """
         with self.snapshot() as db:
             queue_id, _ = self._queue(queue)
@@ -268,7 +268,7 @@ class Log:
     def moves(self, queue: str, after: int, to: int) -> dict[int, Moves]:
         """Return move count and time of the last move of each moved row in (after, to].
 
-        The result maps a sequence to :class:`.Moves`. Raises :class:`UnknownQueueError`.
+        The result maps a sequence to :class:`.Moves`. Raises :class:`QueueNotInLogError`.
         """
         with self.snapshot() as db:
             queue_id, _ = self._queue(queue)
@@ -277,7 +277,7 @@ class Log:
     def bounds(self, queue: str, epoch: str | None = None) -> Bounds:
         """Return the bounds of the rows of ``queue`` in ``epoch`` (default: the present epoch).
 
-        Raises :class:`UnknownQueueError` and :class:`UnknownEpochError`.
+        Raises :class:`QueueNotInLogError` and :class:`UnknownEpochError`.
         """
         with self.snapshot():
             return self._bounds(queue, epoch)[2]
@@ -338,7 +338,7 @@ class Log:
             "SELECT id, trimmed_to FROM queues WHERE name = ? AND deleted_at IS NULL", (queue,)
         ).fetchone()
         if row is None:
-            raise UnknownQueueError(f"there is no queue {queue}")
+            raise QueueNotInLogError(f"there is no queue {queue}")
         return int(row[0]), int(row[1])
 
     def _bounds(self, queue: str, epoch: str | None) -> tuple[int, int, Bounds]:
