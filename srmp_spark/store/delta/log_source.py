@@ -90,7 +90,7 @@ class CounterRow(NamedTuple):
     ceiling: int
 
 
-class SequenceRow(NamedTuple):
+class WsrmSequenceRow(NamedTuple):
     """A row of the Delta table ``wsrm_sequences``: an incoming WS-ReliableMessaging sequence.
 
     Times are in microseconds since 1970, UTC.
@@ -127,7 +127,7 @@ class Snapshot(NamedTuple):
     """How often this queue manager was restored before this data directory was created."""
     losses: Sequence[StoredLoss] = ()
     """Stored losses of multicast messages; the table ``pgm_loss`` may have them already."""
-    sequences: Sequence[SequenceRow] = ()
+    sequences: Sequence[WsrmSequenceRow] = ()
 
 
 class LogSource(Protocol):

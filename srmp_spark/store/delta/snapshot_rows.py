@@ -13,9 +13,9 @@ from srmp_spark.store.delta.log_source import (
     HistoryRow,
     LogSource,
     QueueRow,
-    SequenceRow,
     Snapshot,
     StreamRow,
+    WsrmSequenceRow,
 )
 from srmp_spark.store.delta.tables import table_specs
 
@@ -68,7 +68,10 @@ def _counter_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
 def _sequence_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.sequences:
         yield _state_table(
-            table_specs.wsrm_sequences(), SequenceRow._fields, snapshot.sequences, snapshot.position
+            table_specs.wsrm_sequences(),
+            WsrmSequenceRow._fields,
+            snapshot.sequences,
+            snapshot.position,
         )
 
 

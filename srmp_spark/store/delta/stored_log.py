@@ -20,9 +20,9 @@ from srmp_spark.store.delta.log_source import (
     HistoryRow,
     LogRange,
     QueueRow,
-    SequenceRow,
     Snapshot,
     StreamRow,
+    WsrmSequenceRow,
 )
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.stored_rows import reading
@@ -261,19 +261,19 @@ def _each_stream(db: sqlite3.Connection) -> list[StreamRow]:
     ]
 
 
-def _sequences(db: sqlite3.Connection) -> list[SequenceRow]:
+def _sequences(db: sqlite3.Connection) -> list[WsrmSequenceRow]:
     """Return the incoming WS-ReliableMessaging sequences of existing queues.
 
     A sequence of a deleted queue continues only in this data directory, if the queue is created
     again.
     """
-    columns = ", ".join(SequenceRow._fields[1:])
+    columns = ", ".join(WsrmSequenceRow._fields[1:])
     found = db.execute(
         f"SELECT name, {columns} FROM wsrm_sequences JOIN queues ON id = queue_id WHERE "  # noqa: S608  # our own names
         "deleted_at IS NULL "
         "ORDER BY name, identifier"
     )
-    return [SequenceRow(*row) for row in found]
+    return [WsrmSequenceRow(*row) for row in found]
 
 
 def _queues(db: sqlite3.Connection) -> list[QueueRow]:
