@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from srmp_spark.store.delta.log_source import HistoryRow
 from srmp_spark.store.delta.tables import state_table
-from srmp_spark.store.delta.tables.checkpoints import Checkpoints
+from srmp_spark.store.delta.tables.checkpoints import DeltaCheckpoints
 from srmp_spark.store.delta.tables.shadow import SHADOW_COMMITS_MAX, Shadow, is_whole
 
 DAMAGED = int(os.environ.get("SRMP_SPARK_DAMAGES", "25"))
@@ -156,7 +156,7 @@ def test_a_checkpoint_that_was_not_synced_is_not_believed_whatever_it_holds(
     """The power goes between its writing and its sync: a value in it may be another one, and no reader would say so."""
     monkeypatch.setattr(state_table, "CHECKPOINT_COMMITS", 3)
     with monkeypatch.context() as power:
-        power.setattr(Checkpoints, "ended", power_failure)
+        power.setattr(DeltaCheckpoints, "ended", power_failure)
         with pytest.raises(PowerFailure):
             publish_some(state, log, 8)
     (checkpoint,) = state.log().glob("*.checkpoint.parquet")
@@ -174,7 +174,7 @@ class PowerFailure(BaseException):
     pass
 
 
-def power_failure(checkpoints: Checkpoints, version: int) -> bool:
+def power_failure(checkpoints: DeltaCheckpoints, version: int) -> bool:
     raise PowerFailure
 
 

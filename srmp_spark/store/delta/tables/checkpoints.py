@@ -35,7 +35,7 @@ Without it, or when it is stale, readers list the folder.
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
-class Checkpoints:
+class DeltaCheckpoints:
     """Makes the checkpoints of one local Delta table durable, and drops doubtful ones.
 
     ``folder`` is the folder of the table's shadow, ``log`` its ``_delta_log``.

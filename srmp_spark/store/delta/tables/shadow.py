@@ -31,7 +31,7 @@ from srmp_spark.store.database.durable import (
     sync_file,
     write_durably,
 )
-from srmp_spark.store.delta.tables.checkpoints import Checkpoints
+from srmp_spark.store.delta.tables.checkpoints import DeltaCheckpoints
 
 SHADOW_COMMITS_MAX = 200
 """Copies kept per table, a few KB each: twice the distance of two checkpoints.
@@ -109,7 +109,7 @@ class Shadow:
         self._folder = folder
         self._table_log = log
         self._versions = sorted(self._read_names(folder))
-        self._checkpoints = Checkpoints(folder, log)
+        self._checkpoints = DeltaCheckpoints(folder, log)
 
     def __repr__(self) -> str:
         span = f"{self._versions[0]}..{self._versions[-1]}" if self._versions else "empty"
