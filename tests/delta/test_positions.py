@@ -13,14 +13,14 @@ from deltalake import DeltaTable
 from srmp_spark.store.delta.tables import state_table
 from srmp_spark.store.delta.tables.actions import application_id
 from srmp_spark.store.delta.tables.data_files import storage_of
-from srmp_spark.store.delta.tables.positions import Positions
+from srmp_spark.store.delta.tables.positions import TablePositions
 
 QUEUES = [f"private$/queue-{number}" for number in range(7)]
 
 
-def positions(state: State) -> tuple[DeltaTable, Positions]:
+def positions(state: State) -> tuple[DeltaTable, TablePositions]:
     table = state.table()
-    return table, Positions(table, storage_of(str(state.folder), "inbox", {}), f"{GUID}:")
+    return table, TablePositions(table, storage_of(str(state.folder), "inbox", {}), f"{GUID}:")
 
 
 def asked_one_by_one(table: DeltaTable) -> dict[str, int | None]:
@@ -30,7 +30,7 @@ def asked_one_by_one(table: DeltaTable) -> dict[str, int | None]:
     }
 
 
-def kept(found: Positions) -> dict[str, int | None]:
+def kept(found: TablePositions) -> dict[str, int | None]:
     return {queue: found.get(application_id(GUID, EPOCH, queue)) for queue in [*QUEUES, "never"]}
 
 

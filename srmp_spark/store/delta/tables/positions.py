@@ -28,7 +28,7 @@ _LOG = "_delta_log"
 _log = logging.getLogger(__name__)
 
 
-class Positions:
+class TablePositions:
     """Keeps the versions of the table's applications whose names begin with ``prefix``.
 
     The versions are those that the table's handle shows. Both methods read new commits of the

@@ -46,7 +46,7 @@ from srmp_spark.store.delta.tables.data_files import (
     write_file,
 )
 from srmp_spark.store.delta.tables.live_files import check_format, live_files
-from srmp_spark.store.delta.tables.positions import Positions
+from srmp_spark.store.delta.tables.positions import TablePositions
 from srmp_spark.store.delta.tables.row_count import ROWS_KEY, RowCount
 from srmp_spark.store.delta.tables.shadow import ACTIONS_KEY, Shadow, commit_name
 from srmp_spark.store.delta.tables.state_table_limits import (
@@ -114,7 +114,7 @@ class StateTable:
         """The newest commit that was looked at and the checksum of its file, which reveals that the
         log was replaced. Only for local tables.
         """
-        self._positions = Positions(self._table, storage, f"{queue_manager}:")
+        self._positions = TablePositions(self._table, storage, f"{queue_manager}:")
         self._check_format()
         self._add_new_columns()
         self._checkpointed = self._table.version() // CHECKPOINT_COMMITS * CHECKPOINT_COMMITS
@@ -291,7 +291,7 @@ class StateTable:
     def moves(self) -> int:
         """Return a number that grows when a position of this queue manager was written.
 
-        The notes of restores about the queue manager count, too (:attr:`.Positions.moves`).
+        The notes of restores about the queue manager count, too (:attr:`.TablePositions.moves`).
         """
         return self._positions.moves
 
