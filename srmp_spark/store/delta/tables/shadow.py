@@ -53,7 +53,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _log = logging.getLogger(__name__)
 
 
-class Repair(NamedTuple):
+class ShadowRepair(NamedTuple):
     """The changes that :meth:`Shadow.repair` made, as commit numbers.
 
     ``rewritten`` commits were written again from their copies. ``voided`` commits were replaced by
@@ -168,7 +168,7 @@ class Shadow:
         self._covered_by_checkpoint(version)
         return True
 
-    def repair(self) -> Repair:
+    def repair(self) -> ShadowRepair:
         """Repair the table's log with the copies, as the module explains, and return the changes.
 
         Changes are logged. Call the method before the table is opened. If another table lies in the
@@ -176,7 +176,7 @@ class Shadow:
         """
         if not self._read_names(self._table_log) and not self._checkpoints.versions():
             self._forget("the table is new")
-            return Repair()
+            return ShadowRepair()
         if self._versions and not self._same_table():
             self._forget("another table lies there now")
         dropped = self._checkpoints.repair()
@@ -210,7 +210,7 @@ class Shadow:
                 voided,
                 dropped,
             )
-        return Repair(tuple(rewritten), tuple(voided), tuple(dropped))
+        return ShadowRepair(tuple(rewritten), tuple(voided), tuple(dropped))
 
     def _void_unrecorded(self, known: int) -> list[int]:
         voided = []
