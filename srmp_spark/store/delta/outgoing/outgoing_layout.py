@@ -89,7 +89,7 @@ class Size(NamedTuple):
 
 
 @dataclass(slots=True)
-class Step:
+class LayoutCommit:
     """The content of one commit to ``outgoing_queue``: files to remove and groups to write.
 
     ``bytes`` is the size of the bodies of the groups.
@@ -116,7 +116,7 @@ def read_note(text: str | None) -> tuple[HeldGroup, ...]:
 
 def plan(
     held: Sequence[HeldFile], wanted: Mapping[int, str], sizes: Mapping[int, Size]
-) -> list[Step]:
+) -> list[LayoutCommit]:
     """Return the commits, in order, that make the table hold exactly the groups ``wanted``.
 
     ``held`` are the present files. ``wanted`` has the stamp of each group by its rowid, in the
@@ -146,7 +146,7 @@ def plan(
         pieces.append(([each], left))
     pieces.sort(key=lambda piece: place[piece[1][0]] if piece[1] else -1)
     pieces += [([], [group]) for group in wanted if group not in taken]
-    steps: list[Step] = []
+    steps: list[LayoutCommit] = []
     for removed, groups in pieces:
         size = sum(sizes[group].bytes for group in groups)
         step = steps[-1] if steps else None
@@ -155,7 +155,7 @@ def plan(
             or step.bytes + size > COMMIT_BYTES
             or len(step.removed) + len(removed) > COMMIT_FILES
         ):
-            steps.append(step := Step())
+            steps.append(step := LayoutCommit())
         step.removed += removed
         step.groups += groups
         step.bytes += size

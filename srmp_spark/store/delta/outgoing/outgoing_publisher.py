@@ -33,7 +33,13 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.delta.outgoing import outgoing_layout
-from srmp_spark.store.delta.outgoing.outgoing_layout import NOTE, HeldFile, HeldGroup, Size, Step
+from srmp_spark.store.delta.outgoing.outgoing_layout import (
+    NOTE,
+    HeldFile,
+    HeldGroup,
+    LayoutCommit,
+    Size,
+)
 from srmp_spark.store.delta.outgoing.outgoing_look import OutboxLook, OutboxSource
 from srmp_spark.store.delta.outgoing.outgoing_rows import (
     Standing,
@@ -442,7 +448,7 @@ class OutgoingPublisher:
 
     def _take_step(
         self,
-        step: Step,
+        step: LayoutCommit,
         look: OutboxLook,
         standings: Mapping[Any, Standing],
         wanted: Mapping[int, str],
@@ -474,7 +480,7 @@ class OutgoingPublisher:
 
     def _write_files(
         self,
-        step: Step,
+        step: LayoutCommit,
         look: OutboxLook,
         standings: Mapping[Any, Standing],
         wanted: Mapping[int, str],
