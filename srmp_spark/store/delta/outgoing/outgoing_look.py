@@ -64,7 +64,7 @@ class WaitingGroup(NamedTuple):
         return np.asarray(indices + (self.row.first + self.base), np.int64)
 
 
-class Moved(NamedTuple):
+class MovedMessages(NamedTuple):
     """Dead letters or journal copies that were moved together, with their content."""
 
     row: MovedRow
@@ -197,14 +197,16 @@ class OutboxSource:
             )
         return batch
 
-    def moved(self, fate: str, after: int, to: int, rows_max: int, bytes_max: int) -> list[Moved]:
+    def moved(
+        self, fate: str, after: int, to: int, rows_max: int, bytes_max: int
+    ) -> list[MovedMessages]:
         """Return the next dead letters (``dead``) or journal copies (``journal``) in (after, to].
 
         The numbers are ids of the table ``moved``. The result has at most ``rows_max`` messages and
         ``bytes_max`` bytes of bodies, but at least one entry if there is one. A damaged entry is
         returned without content.
         """
-        found: list[Moved] = []
+        found: list[MovedMessages] = []
         with self._snapshot() as db:
             rows = db.execute(
                 f"SELECT {_MOVED}, serials, crc, data FROM moved LEFT JOIN data ON "  # noqa: S608  # our own names
@@ -227,9 +229,11 @@ class OutboxSource:
                         row[-2] or 0, row[-1] or b"", f"dead letter {moved.id} of the outbox"
                     )
                 except (StoreDamagedError, pa.ArrowInvalid):
-                    found.append(Moved(moved, None))
+                    found.append(MovedMessages(moved, None))
                 else:
-                    found.append(Moved(moved, batch if batch.num_rows == len(serials) else None))
+                    found.append(
+                        MovedMessages(moved, batch if batch.num_rows == len(serials) else None)
+                    )
         return found
 
 
