@@ -42,7 +42,7 @@ from srmp_spark.store.delta.outgoing.outgoing_layout import (
 )
 from srmp_spark.store.delta.outgoing.outgoing_look import OutboxLook, OutboxSource
 from srmp_spark.store.delta.outgoing.outgoing_rows import (
-    Standing,
+    QueueStanding,
     finish,
     moved_rows,
     stamp,
@@ -450,7 +450,7 @@ class OutgoingPublisher:
         self,
         step: LayoutCommit,
         look: OutboxLook,
-        standings: Mapping[Any, Standing],
+        standings: Mapping[Any, QueueStanding],
         wanted: Mapping[int, str],
         sizes: Mapping[int, Size],
     ) -> list[str]:
@@ -482,7 +482,7 @@ class OutgoingPublisher:
         self,
         step: LayoutCommit,
         look: OutboxLook,
-        standings: Mapping[Any, Standing],
+        standings: Mapping[Any, QueueStanding],
         wanted: Mapping[int, str],
         sizes: Mapping[int, Size],
         written: list[tuple[DataFile, tuple[HeldGroup, ...]]],

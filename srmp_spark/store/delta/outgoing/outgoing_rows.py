@@ -1,7 +1,7 @@
 """Make rows of ``outgoing_queue``, ``dead_letter_queue`` and ``journal_queue``, a group at a time.
 
 The rows are made from messages of the outbox. The state of a message follows from a few numbers of
-its queue (:class:`Standing`). The rows of finished, dead or queued messages do not change. So of a
+its queue (:class:`QueueStanding`). The rows of finished, dead or queued messages do not change. So of a
 million waiting messages only the rows around these numbers ever change.
 """
 
@@ -74,7 +74,7 @@ _CONTENT = {
 _FILLED = {"label": "", "body": b"", "body_type": 0, "app_specific": 0}
 
 
-class Standing(NamedTuple):
+class QueueStanding(NamedTuple):
     """The numbers of one queue from which the state of each of its messages follows."""
 
     row: OutgoingQueueRow
@@ -91,7 +91,7 @@ class Standing(NamedTuple):
     failed: tuple[int, int] | None
 
 
-def standing_of(row: OutgoingQueueRow, live: LiveQueue | None) -> Standing:
+def standing_of(row: OutgoingQueueRow, live: LiveQueue | None) -> QueueStanding:
     """Return the numbers from which the states of a queue's messages follow.
 
     ``live`` is the report of the running sender process. Without it every message that may have
@@ -99,15 +99,15 @@ def standing_of(row: OutgoingQueueRow, live: LiveQueue | None) -> Standing:
     """
     done = row.acknowledged_to
     if live is None:
-        return Standing(row, done, row.released_to, np.zeros(0, np.int64), (), None)
+        return QueueStanding(row, done, row.released_to, np.zeros(0, np.int64), (), None)
     doubtful = np.array(sorted(live.doubtful), np.int64)
     if row.kind == "plain":
         # The receipt of such a message is the 200: the message is either finished or in doubt.
-        return Standing(row, done, live.held_to, doubtful, live.sent, live.failed)
-    return Standing(row, live.held_to, done, doubtful, live.sent, live.failed)
+        return QueueStanding(row, done, live.held_to, doubtful, live.sent, live.failed)
+    return QueueStanding(row, live.held_to, done, doubtful, live.sent, live.failed)
 
 
-def stamp(group: WaitingGroup, standing: Standing) -> str:
+def stamp(group: WaitingGroup, standing: QueueStanding) -> str:
     """Return a digest of the values from which a group's rows are made, without the content.
 
     The digest is a text of 16 hexadecimal digits. Equal stamps mean equal rows, so a file whose
@@ -150,7 +150,7 @@ def stamp(group: WaitingGroup, standing: Standing) -> str:
 
 
 def waiting_rows(
-    group: WaitingGroup, batch: pa.RecordBatch, standing: Standing, queue_manager: str
+    group: WaitingGroup, batch: pa.RecordBatch, standing: QueueStanding, queue_manager: str
 ) -> dict[str, pa.Array]:
     """Return the columns of ``outgoing_queue`` for the unfinished rows of a group, by name.
 
