@@ -10,7 +10,7 @@ from types import TracebackType
 
 from srmp_spark.srmp.sending.outgoing_effects import Load, OutgoingQueueRow, QueueKey, StoredMessage
 from srmp_spark.store.database.sqlite_file import connect_reader
-from srmp_spark.store.outbox.messages.waiting import SERIAL_MAX, Moved, Waiting
+from srmp_spark.store.outbox.messages.waiting import SERIAL_MAX, Moved, WaitingMessages
 from srmp_spark.store.outbox.tables.queue_rows import load_queues
 from srmp_spark.store.outbox.tables.schema import DATABASE_FILE, OUTBOX
 
@@ -25,7 +25,9 @@ class OutboxReader:
         """Open the outbox of the data directory ``directory`` for reading."""
         self._connection = connect_reader(directory / DATABASE_FILE, OUTBOX)
         facts = dict(self._connection.execute("SELECT key, value FROM meta"))
-        self._waiting = Waiting(self._connection, str(facts.get("queue_manager", "")), _no_ids)
+        self._waiting = WaitingMessages(
+            self._connection, str(facts.get("queue_manager", "")), _no_ids
+        )
 
     def queues(self) -> list[OutgoingQueueRow]:
         """Return the stored state of each outgoing queue, as the sending engine saved it."""

@@ -54,7 +54,7 @@ from srmp_spark.store.outbox.errors import FAIL
 from srmp_spark.store.outbox.limits import LOCK_WAIT_S, STAGES_DIRECTORY
 from srmp_spark.store.outbox.messages.dead_letter_counts import DeadLetterCounts
 from srmp_spark.store.outbox.messages.live import SentRun
-from srmp_spark.store.outbox.messages.waiting import UnreadableRowsError, Waiting
+from srmp_spark.store.outbox.messages.waiting import UnreadableRowsError, WaitingMessages
 from srmp_spark.store.outbox.preparing.leftovers import delete_leftovers
 from srmp_spark.store.outbox.preparing.preparation import (
     CommitResult,
@@ -120,7 +120,9 @@ class Outbox:
         """
         self._folder = directory / STAGES_DIRECTORY
         self.stages = Stages(database, self._folder)
-        self.waiting = Waiting(database.connection, queue_manager, lambda: database.next_id("data"))
+        self.waiting = WaitingMessages(
+            database.connection, queue_manager, lambda: database.next_id("data")
+        )
         self.dead_letters = DeadLetterCounts(database.connection)
         self._connection: sqlite3.Connection = database.connection
         self._queue_ids: dict[QueueKey, int] = {}

@@ -109,7 +109,7 @@ _PART = (
 )
 
 
-class Waiting:
+class WaitingMessages:
     """Reads and changes the waiting messages in the tables ``parts``, ``groups`` and ``data``.
 
     Methods that write do so in the caller's transaction.

@@ -49,7 +49,7 @@ from srmp_spark.store.outbox.limits import (
     PART_ROWS_MAX,
 )
 from srmp_spark.store.outbox.messages.packed_group import Part
-from srmp_spark.store.outbox.messages.waiting import Waiting
+from srmp_spark.store.outbox.messages.waiting import WaitingMessages
 from srmp_spark.store.outbox.preparing.ahead import ahead
 from srmp_spark.store.outbox.preparing.batch_order import BatchOrder
 from srmp_spark.store.outbox.preparing.conflicts import REASONS
@@ -204,7 +204,7 @@ class Preparation:
         lost: Sequence[StageRow],
         at: int,
         known_since: int,
-        waiting: Waiting,
+        waiting: WaitingMessages,
         on_end: Callable[[], object],
         *,
         on_conflict: str = FAIL,
