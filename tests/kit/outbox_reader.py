@@ -10,7 +10,7 @@ from types import TracebackType
 
 from srmp_spark.srmp.sending.outgoing_effects import Load, OutgoingQueueRow, QueueKey, StoredMessage
 from srmp_spark.store.database.sqlite_file import connect_reader
-from srmp_spark.store.outbox.messages.waiting import SERIAL_MAX, Moved, WaitingMessages
+from srmp_spark.store.outbox.messages.waiting import SERIAL_MAX, MovedGroup, WaitingMessages
 from srmp_spark.store.outbox.tables.queue_rows import load_queues
 from srmp_spark.store.outbox.tables.schema import DATABASE_FILE, OUTBOX
 
@@ -41,7 +41,7 @@ class OutboxReader:
             ).fetchone()
             return self._waiting.load(Load(key, 0, SERIAL_MAX, ROWS_MAX, BYTES_MAX, 0), number)
 
-    def moved(self) -> list[Moved]:
+    def moved(self) -> list[MovedGroup]:
         """Return all dead letters and journal copies."""
         with self._snapshot():
             return list(self._waiting.moved(0, ROWS_MAX))

@@ -533,7 +533,7 @@ class WaitingMessages:
         ):
             self._connection.execute("DELETE FROM parts WHERE id = ?", (part.id,))
 
-    def moved(self, after: int, rows_max: int) -> Iterator[Moved]:
+    def moved(self, after: int, rows_max: int) -> Iterator[MovedGroup]:
         """Yield dead letters and journal copies with ids above ``after`` in ``moved``, ascending.
 
         The generator ends once ``rows_max`` messages were yielded, or more. A damaged entry is
@@ -571,9 +571,9 @@ class WaitingMessages:
                     moved.rows,
                     error,
                 )
-                yield Moved(moved, None, [None] * len(serials))
+                yield MovedGroup(moved, None, [None] * len(serials))
             else:
-                yield Moved(moved, messages, keys_of(batch))
+                yield MovedGroup(moved, messages, keys_of(batch))
             if found >= rows_max:
                 return
 
@@ -634,7 +634,7 @@ class MovedRow(NamedTuple):
     serials: Sequence[int]
 
 
-class Moved(NamedTuple):
+class MovedGroup(NamedTuple):
     """One database row of ``moved``, with its messages and the key of each message."""
 
     row: MovedRow
