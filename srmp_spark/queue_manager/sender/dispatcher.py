@@ -53,7 +53,7 @@ from srmp_spark.srmp.sending.outgoing_effects import (
 from srmp_spark.srmp.sending.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN, OTHERS_MAX, sender_of
 from srmp_spark.srmp.sending.outgoing_states import OutgoingState
 from srmp_spark.srmp.sending.sender import RECORDS_MAX, Sender
-from srmp_spark.store.outbox.messages.packed_group import Part
+from srmp_spark.store.outbox.messages.packed_group import BatchPart
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered, Prepared
 from srmp_spark.store.outbox.tables.sessions import SessionRow
@@ -325,7 +325,7 @@ class Dispatcher:
         not affected.
         """
         enqueued: list[Enqueued] = []
-        without_room: list[Part] = []
+        without_room: list[BatchPart] = []
         unsent: set[int] = set()
         for part in new.preparation.parts:
             origin = part.origin or new.origin
@@ -350,7 +350,7 @@ class Dispatcher:
         numbered = new.preparation.numbered(new.ids_first, enqueued, unsent)
         return _Given(new, numbered, frozenset(part.key for part in without_room))
 
-    def _give_up(self, part: Part, at: int) -> Enqueued:
+    def _give_up(self, part: BatchPart, at: int) -> Enqueued:
         """Assign serials to the rows of a batch for one queue whose destination has no room.
 
         The rows become dead letters. No record of an outgoing queue is created for them.
@@ -709,7 +709,7 @@ class Dispatcher:
         await self.note_receipts()
 
 
-def _tell_no_room(parts: Sequence[Part], unsent: AbstractSet[int]) -> None:
+def _tell_no_room(parts: Sequence[BatchPart], unsent: AbstractSet[int]) -> None:
     """Log the rows that became dead letters because there was no room.
 
     Each entry of ``parts`` has the rows of a batch for one outgoing queue. ``unsent`` are the

@@ -30,7 +30,7 @@ from srmp_spark.srmp.sending.outgoing_effects import (
 )
 from srmp_spark.srmp.sending.outgoing_states import SenderSettings
 from srmp_spark.srmp.sending.sender import Sender
-from srmp_spark.store.outbox.messages.packed_group import Part
+from srmp_spark.store.outbox.messages.packed_group import BatchPart
 from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered
 from tests.kit.sim_disk import Synced
 from tests.kit.wayout.peers import Net, Peer
@@ -59,10 +59,10 @@ class Batch:
     unwritten_bytes: int = 0
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[BatchPart]:
         """Return the groups of messages of the batch, one for each queue."""
         return [
-            Part(number, key, len(rows), False)
+            BatchPart(number, key, len(rows), False)
             for number, (key, rows) in enumerate(self.rows.items())
         ]
 

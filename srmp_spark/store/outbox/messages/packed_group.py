@@ -63,7 +63,7 @@ Transactional messages are sent with 0 (:meth:`OutgoingStream.message_of`).
 """
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """A description of rows of a batch that are sent to one outgoing queue.
 
     Large queues have several parts. ``number`` is the id of the part in the table ``parts``.

@@ -28,7 +28,7 @@ from srmp_spark.srmp.sending.outgoing_effects import (
 from srmp_spark.store.outbox.columns import body_sizes
 from srmp_spark.store.outbox.messages.live import SentRun, pack_sent
 from srmp_spark.store.outbox.messages.packed_group import (
-    Part,
+    BatchPart,
     Shared,
     messages_of,
     pack_group,
@@ -390,7 +390,7 @@ class WaitingMessages:
 
     def bury_unsent(
         self,
-        part: Part,
+        part: BatchPart,
         ids_first: int,
         application: str,
         batch: str,

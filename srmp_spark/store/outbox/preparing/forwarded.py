@@ -35,7 +35,7 @@ from srmp_spark.srmp.forward.forwarding import forwarded, restored
 from srmp_spark.srmp.sending.outgoing_effects import Enqueued, Kind, QueueKey
 from srmp_spark.store.outbox.columns import ARROW, BYTES, INT, KINDS, TEXT, TIME
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS, LABEL_LENGTH_MAX
-from srmp_spark.store.outbox.messages.packed_group import ENVELOPE, VIA, Part, pack_group
+from srmp_spark.store.outbox.messages.packed_group import ENVELOPE, VIA, BatchPart, pack_group
 from srmp_spark.store.outbox.messages.waiting import DEADLETTER
 from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered
 from srmp_spark.store.outbox.staging.row_checks import TIME_MAX
@@ -150,7 +150,7 @@ class ForwardedBatch:
         self._at = at
         self._number = database.next_id("batches")
         self._writes = Writes()
-        self.parts: list[Part] = []
+        self.parts: list[BatchPart] = []
         self.result: CommitResult | None = None
         self._rows = rows
         self._unsendable: list[Unsendable] = []
@@ -185,7 +185,9 @@ class ForwardedBatch:
                 )
                 offset = last + 1
             if offset:
-                self.parts.append(Part(number, key, offset, final=False, origin=rows[0].origin))
+                self.parts.append(
+                    BatchPart(number, key, offset, final=False, origin=rows[0].origin)
+                )
         self.result = CommitResult(sum(part.rows for part in self.parts) + len(self._unsendable), 0)
         return True
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from srmp_spark.store.outbox.address_lists import DESTINATION_LIST
 from srmp_spark.store.outbox.columns import ARROW, KINDS, Addresses
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
-from srmp_spark.store.outbox.messages.packed_group import STORED, Packed, Part, pack_group
+from srmp_spark.store.outbox.messages.packed_group import STORED, BatchPart, Packed, pack_group
 from srmp_spark.store.outbox.preparing.row_numbers import blocks, zeros
 from srmp_spark.store.outbox.preparing.scan import Piece
 
@@ -119,7 +119,7 @@ class Packer:
     ``parts`` are all parts of the rows, in the order of their queues in the batch.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[BatchPart]) -> None:
         self._ends = np.cumsum([part.rows for part in parts])
         self._parts = parts
         self._at = 0

@@ -48,7 +48,7 @@ from srmp_spark.store.outbox.limits import (
     FILED_ROW_BYTES,
     PART_ROWS_MAX,
 )
-from srmp_spark.store.outbox.messages.packed_group import Part
+from srmp_spark.store.outbox.messages.packed_group import BatchPart
 from srmp_spark.store.outbox.messages.waiting import WaitingMessages
 from srmp_spark.store.outbox.preparing.ahead import ahead
 from srmp_spark.store.outbox.preparing.batch_order import BatchOrder
@@ -91,7 +91,7 @@ class Prepared(Protocol):
     """
 
     @property
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[BatchPart]:
         """Return the parts of the rows that are sent, one or more for each outgoing queue."""
 
     @property
@@ -222,7 +222,7 @@ class Preparation:
         self.lost = lost
         self.at = at
         self._known_since = known_since
-        self.parts: list[Part] = []
+        self.parts: list[BatchPart] = []
         """The rows that are sent, as one or more parts for each queue.
 
         The engine assigns serials for each part: ``enqueue(*part.key, part.rows, at, …)``.
@@ -244,7 +244,7 @@ class Preparation:
         self._on_conflict = on_conflict
         self._loops = loops
         self._has_marked = False
-        self._letters: list[tuple[Part, str]] = []
+        self._letters: list[tuple[BatchPart, str]] = []
         """Conflicts that become dead letters, with the reason, as parts that never wait in a queue.
         """
         self._steps = self._prepare()
@@ -409,7 +409,7 @@ class Preparation:
         """
         return ahead(chunks, "packing") if self._is_large else chunks
 
-    def _scan(self, scan: Scan, identities: Identities) -> Generator[None, None, Part | None]:
+    def _scan(self, scan: Scan, identities: Identities) -> Generator[None, None, BatchPart | None]:
         """Collect the numbers about every row; return the part that was packed early, or ``None``.
 
         A large batch that can probably be sent in its staged order is packed and written during the
@@ -418,7 +418,7 @@ class Preparation:
         """
         self._early = self._is_large and scan.is_plain and scan.rows <= PART_ROWS_MAX
         part = self._database.next_id("parts")
-        early: Part | None = None
+        early: BatchPart | None = None
         chunks = self._take(scan, part)
         with closing(self._beside(chunks) if self._early else chunks) as made:
             for groups in made:
@@ -451,16 +451,16 @@ class Preparation:
             else:
                 yield []
 
-    def _discard(self, part: Part) -> Generator[None]:
+    def _discard(self, part: BatchPart) -> Generator[None]:
         """Delete the part that was packed early, in steps, because the assumption was wrong."""
         self._flush()
         while delete_groups(self._database, part.number):
             yield
 
-    def _part(self, number: int, key: QueueKey, rows: int) -> Part:
+    def _part(self, number: int, key: QueueKey, rows: int) -> BatchPart:
         if key.kind != "stream":
-            return Part(number, key, rows, final=False)
-        return Part(
+            return BatchPart(number, key, rows, final=False)
+        return BatchPart(
             number,
             key,
             rows,
@@ -468,7 +468,7 @@ class Preparation:
             self._dead_letter_queue,
         )
 
-    def _add_part(self, number: int, key: QueueKey, rows: int, *, journal: bool) -> Part:
+    def _add_part(self, number: int, key: QueueKey, rows: int, *, journal: bool) -> BatchPart:
         part = self._part(number, key, rows)
         self._writes.add(
             "INSERT INTO parts(id, batch_no, rows, final, journal, dead_letter_queue) "
@@ -492,7 +492,7 @@ class Preparation:
             for part in self._parts_of(key, count, journal=scan.has_journal)
         ]
 
-    def _parts_of(self, key: QueueKey, count: int, *, journal: bool) -> list[Part]:
+    def _parts_of(self, key: QueueKey, count: int, *, journal: bool) -> list[BatchPart]:
         return [
             self._add_part(
                 self._database.next_id("parts"),
@@ -535,7 +535,7 @@ class Preparation:
         scan: Scan,
         new: np.ndarray,
         order: np.ndarray,
-        parts: Sequence[Part],
+        parts: Sequence[BatchPart],
         *,
         alone: bool = False,
     ) -> Generator[list[Group]]:
