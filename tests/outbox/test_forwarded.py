@@ -25,7 +25,7 @@ from srmp_spark.store.outbox.preparing.forwarded import (
     UNREADABLE,
     CursorMovedError,
     ForwardedBatch,
-    Incoming,
+    MessageToForward,
     Unsendable,
 )
 from srmp_spark.store.outbox.tables.forward_place import Cursor, read_to
@@ -63,7 +63,7 @@ def prepared(
     rows = [
         each
         if isinstance(each, Unsendable)
-        else Incoming(each, each.destination, VIA, number, b"the POST %d" % number)
+        else MessageToForward(each, each.destination, VIA, number, b"the POST %d" % number)
         for number, each in enumerate(messages, to - len(messages) + 1)
     ]
     database = desk.outbox.database

@@ -25,7 +25,7 @@ from srmp_spark.srmp.receiving.trust_domain import lineage_key
 from srmp_spark.store.delta.log_source import HistoryRow
 from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.delta.stored_log import StoredLog
-from srmp_spark.store.outbox.preparing.forwarded import ForwardedBatch, Incoming
+from srmp_spark.store.outbox.preparing.forwarded import ForwardedBatch, MessageToForward
 from srmp_spark.store.outbox.tables.forward_place import Cursor, read_to
 from srmp_spark.store.tables import queues
 
@@ -178,7 +178,8 @@ def test_what_waits_in_the_outbox_again_counts(manager: Manager) -> None:
     manager.publish()
     put(manager, FORWARD_QUEUE, 6, 8, ELSEWHERE)
     rows = [
-        Incoming(message(n, ELSEWHERE), ELSEWHERE, "1.1 srmp-" + manager.guid, n) for n in (6, 7)
+        MessageToForward(message(n, ELSEWHERE), ELSEWHERE, "1.1 srmp-" + manager.guid, n)
+        for n in (6, 7)
     ]
     database = desk.outbox.database
     batch = ForwardedBatch(database, rows, read_to(database), Cursor(manager.epoch, 2), 1)
@@ -282,7 +283,8 @@ def test_a_forwarded_message_that_may_be_of_two_senders_is_taken_anew_of_both(
     alice = Arrival(0, "https", "192.0.2.7:1", "CN=alice")
     put(manager, FORWARD_QUEUE, 6, 7, ELSEWHERE, arrival=alice)
     rows = [
-        Incoming(message(n, ELSEWHERE), ELSEWHERE, "1.1 srmp-" + manager.guid, n) for n in (6, 7)
+        MessageToForward(message(n, ELSEWHERE), ELSEWHERE, "1.1 srmp-" + manager.guid, n)
+        for n in (6, 7)
     ]
     database = desk.outbox.database
     batch = ForwardedBatch(database, rows, read_to(database), Cursor(manager.epoch, 3), 1)

@@ -32,7 +32,7 @@ from srmp_spark.srmp.sending.outgoing_states import SenderSettings
 from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.errors import NO_ROOM, BatchError
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.preparing.forwarded import ForwardedBatch, Incoming
+from srmp_spark.store.outbox.preparing.forwarded import ForwardedBatch, MessageToForward
 from srmp_spark.store.outbox.tables.forward_place import Cursor, read_to
 
 QM, SENDER = "caf195ea-615c-4264-ae08-11a4e60194c0", "2744e4e1-2b48-43e8-b441-42745f280d53"
@@ -44,7 +44,7 @@ class Rows:
 
     def __init__(self, *destinations: str) -> None:
         self.rows = [
-            Incoming(
+            MessageToForward(
                 Message(to, "MSMQ:", SENDER, number, has_msmq=True, source_qm=SENDER),
                 to,
                 "",

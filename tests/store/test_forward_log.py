@@ -26,7 +26,7 @@ from srmp_spark.rows.group import Record
 from srmp_spark.rows.kept_columns import record_of_columns
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.forward.redirection import Redirection, Redirections
-from srmp_spark.store.outbox.preparing.forwarded import Incoming, Unsendable
+from srmp_spark.store.outbox.preparing.forwarded import MessageToForward, Unsendable
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
 from srmp_spark.store.outbox.tables.forward_place import Cursor
 from srmp_spark.store.stored_rows import retention
@@ -47,7 +47,7 @@ def log_of(path: Path, *hosts: str, inbound: Redirections = Redirections()) -> F
 
 
 def bodies(read: forwarder.Read) -> list[int]:
-    return [int(row.message.body[:8]) for row in read.rows if isinstance(row, Incoming)]
+    return [int(row.message.body[:8]) for row in read.rows if isinstance(row, MessageToForward)]
 
 
 def test_rows_after_the_cursor_are_read_in_pieces(
@@ -149,7 +149,7 @@ def test_a_restored_row_is_told_and_kept_and_stops_nothing(tmp_path: Path) -> No
         b"00000001",
     )
     assert "restored without its POST" in told.why
-    assert isinstance(sent, Incoming)
+    assert isinstance(sent, MessageToForward)
     store.close()
 
 
@@ -162,7 +162,7 @@ def destinations(read: forwarder.Read) -> list[str]:
     return [
         row.to.partition("//")[2].partition("/")[0]
         for row in read.rows
-        if isinstance(row, Incoming)
+        if isinstance(row, MessageToForward)
     ]
 
 

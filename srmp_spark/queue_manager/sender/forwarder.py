@@ -37,7 +37,7 @@ from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparing.forwarded import (
     CursorMovedError,
     ForwardedBatch,
-    Incoming,
+    MessageToForward,
     Unsendable,
 )
 from srmp_spark.store.outbox.tables.forward_place import Cursor
@@ -76,7 +76,7 @@ class Read(NamedTuple):
     ``more`` states whether more rows can be read now.
     """
 
-    rows: list[Incoming | Unsendable]
+    rows: list[MessageToForward | Unsendable]
     to: Cursor | None
     """The position up to which everything was read.
 
@@ -102,7 +102,7 @@ class ForwardLog:
         rows that cannot be read. Rows that are being deleted at this moment are reported by the
         next call.
         """
-        rows: list[Incoming | Unsendable] = []
+        rows: list[MessageToForward | Unsendable] = []
         size = 0
         with Log(self._data_dir / DATABASE_FILE, self._data_dir / SEGMENTS_DIRECTORY) as stored:
             try:
@@ -134,7 +134,9 @@ class ForwardLog:
                     after = Cursor(epoch, begin)
         return Read(rows, after, more=False)
 
-    def _row(self, at: Cursor, epochs: Sequence[str], record: Record) -> Incoming | Unsendable:
+    def _row(
+        self, at: Cursor, epochs: Sequence[str], record: Record
+    ) -> MessageToForward | Unsendable:
         to = FORWARD_QUEUE
         if record.form is Form.COLUMNS:
             return self._restored(at.sequence, record)
@@ -150,7 +152,7 @@ class ForwardLog:
             return Unsendable(to, at.sequence, record.post, str(error))
         via = via_of((*hops_in_head(record.head), self._identity))
         origin = origin_of_forwarded(holder_of(record.arrival.peer, record.arrival.sender_name))
-        return Incoming(message, to, via, at.sequence, record.post, origin)
+        return MessageToForward(message, to, via, at.sequence, record.post, origin)
 
     @staticmethod
     def _restored(sequence: int, record: Record) -> Unsendable:
@@ -310,6 +312,6 @@ class Forwarder:
         return read.more
 
     def _prepare(
-        self, rows: list[Incoming | Unsendable], since: Cursor | None, to: Cursor, at: int
+        self, rows: list[MessageToForward | Unsendable], since: Cursor | None, to: Cursor, at: int
     ) -> ForwardedBatch:
         return ForwardedBatch(self._outbox.database, rows, since, to, at)

@@ -67,7 +67,7 @@ _SCHEMA = pa.schema(
 assert {KINDS[name] for name in _SHOWN} <= {BYTES, TEXT, INT, TIME}
 
 
-class Incoming(NamedTuple):
+class MessageToForward(NamedTuple):
     """A message that was accepted in order to forward it.
 
     ``via`` is the value of the HTTP header ``Via`` with which the message is sent.
@@ -131,7 +131,7 @@ class ForwardedBatch:
     def __init__(
         self,
         database: OutboxDatabase,
-        rows: Sequence[Incoming | Unsendable],
+        rows: Sequence[MessageToForward | Unsendable],
         since: Cursor | None,
         to: Cursor,
         at: int,
@@ -199,8 +199,8 @@ class ForwardedBatch:
         size = sum(len(row.post) for row in self._rows)
         self._database.check_room(size, size, "what is to be forwarded")
 
-    def _queues(self) -> dict[QueueKey, list[Incoming]]:
-        queues: dict[QueueKey, list[Incoming]] = {}
+    def _queues(self) -> dict[QueueKey, list[MessageToForward]]:
+        queues: dict[QueueKey, list[MessageToForward]] = {}
         for row in self._rows:
             if isinstance(row, Unsendable):
                 self._unsendable.append(row)
@@ -212,7 +212,9 @@ class ForwardedBatch:
                 self._give_up(row, error)
         return queues
 
-    def _batch(self, group: Sequence[Incoming]) -> tuple[Sequence[Incoming], pa.RecordBatch]:
+    def _batch(
+        self, group: Sequence[MessageToForward]
+    ) -> tuple[Sequence[MessageToForward], pa.RecordBatch]:
         """Return the rows of ``group`` that can be messages of the outbox, and their record batch.
 
         Usually these are all rows. The other rows are collected, and become dead letters with the
@@ -231,7 +233,7 @@ class ForwardedBatch:
                     kept.append(row)
             return kept, _batch(kept)
 
-    def _give_up(self, row: Incoming, error: Exception) -> None:
+    def _give_up(self, row: MessageToForward, error: Exception) -> None:
         self._unsendable.append(Unsendable(row.to, row.sequence, row.post, f"{error}"))
 
     def numbered(
@@ -378,12 +380,12 @@ class ForwardedBatch:
         return f"<ForwardedBatch rows={len(self._rows)} to={self._to} parts={len(self.parts)}>"
 
 
-def _size(row: Incoming) -> int:
+def _size(row: MessageToForward) -> int:
     return len(row.message.body) + len(row.message.extension or b"")
 
 
-def _groups(rows: Iterable[Incoming]) -> Iterable[list[Incoming]]:
-    group: list[Incoming] = []
+def _groups(rows: Iterable[MessageToForward]) -> Iterable[list[MessageToForward]]:
+    group: list[MessageToForward] = []
     size = 0
     for row in rows:
         if group and (len(group) >= GROUP_ROWS or size + _size(row) > GROUP_BYTES):
@@ -395,11 +397,11 @@ def _groups(rows: Iterable[Incoming]) -> Iterable[list[Incoming]]:
         yield group
 
 
-def _batch(rows: Sequence[Incoming]) -> pa.RecordBatch:
+def _batch(rows: Sequence[MessageToForward]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([_row(each) for each in rows], schema=_SCHEMA)
 
 
-def _row(row: Incoming) -> dict[str, object]:
+def _row(row: MessageToForward) -> dict[str, object]:
     message = row.message
     envelope = encode_envelope(forwarded(message, row.to))
     # Fail here if the envelope cannot be parsed again, because it would hold its destination later.
