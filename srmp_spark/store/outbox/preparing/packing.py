@@ -41,7 +41,7 @@ class Group(NamedTuple):
     packed: Packed
 
 
-class Transactions:
+class TransactionMasks:
     """Masks of the rows of a batch at which MSMQ transactions begin and end.
 
     Consecutive rows with one value and one queue, in the order of sending, are one transaction.
@@ -80,7 +80,7 @@ class Transactions:
 
 
 def stored_rows(
-    piece: Piece, new: np.ndarray, addresses: Addresses, transactions: Transactions | None
+    piece: Piece, new: np.ndarray, addresses: Addresses, transactions: TransactionMasks | None
 ) -> pa.RecordBatch:
     """Return the rows of ``piece`` that the mask ``new`` selects, in the form of a group.
 

@@ -56,7 +56,7 @@ from srmp_spark.store.outbox.preparing.conflicts import REASONS
 from srmp_spark.store.outbox.preparing.identities import Identities, source_numbers
 from srmp_spark.store.outbox.preparing.leftovers import delete_batch_in_steps, delete_groups
 from srmp_spark.store.outbox.preparing.ordering import Buckets, is_in_order
-from srmp_spark.store.outbox.preparing.packing import Group, Packer, Transactions, stored_rows
+from srmp_spark.store.outbox.preparing.packing import Group, Packer, TransactionMasks, stored_rows
 from srmp_spark.store.outbox.preparing.row_numbers import blocks, is_large
 from srmp_spark.store.outbox.preparing.scan import Scan
 from srmp_spark.store.outbox.stage_file import StageFile
@@ -547,7 +547,7 @@ class Preparation:
         transactions = None
         if scan.transaction is not None and not alone:
             is_stream = [key.kind == "stream" for key in scan.queues]
-            transactions = Transactions(
+            transactions = TransactionMasks(
                 order, scan.queue, scan.transaction, is_stream, self._folder
             )
         packer = Packer(parts)
