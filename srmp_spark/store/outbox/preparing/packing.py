@@ -19,7 +19,7 @@ from srmp_spark.store.outbox.columns import ARROW, KINDS, Addresses
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
 from srmp_spark.store.outbox.messages.packed_group import STORED, BatchPart, Packed, pack_group
 from srmp_spark.store.outbox.preparing.row_numbers import blocks, zeros
-from srmp_spark.store.outbox.preparing.scan import Piece
+from srmp_spark.store.outbox.preparing.scan import StageSlice
 
 _TYPES = {name: ARROW[KINDS[name]] if name in KINDS else pa.bool_() for name in STORED} | {
     DESTINATION_LIST: pa.string()
@@ -80,7 +80,7 @@ class TransactionMasks:
 
 
 def stored_rows(
-    piece: Piece, new: np.ndarray, addresses: Addresses, transactions: TransactionMasks | None
+    piece: StageSlice, new: np.ndarray, addresses: Addresses, transactions: TransactionMasks | None
 ) -> pa.RecordBatch:
     """Return the rows of ``piece`` that the mask ``new`` selects, in the form of a group.
 

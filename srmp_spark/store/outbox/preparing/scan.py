@@ -40,7 +40,7 @@ SourceId = Callable[[str, str, str], int]
 """Function that returns a number for (queue_manager, epoch, queue)."""
 
 
-class Piece(NamedTuple):
+class StageSlice(NamedTuple):
     """A slice of a stage, and the number of its first row in the batch."""
 
     first: int
@@ -157,8 +157,8 @@ class Scan:
             [],
         )
 
-    def pieces(self, *, hashed: bool = False) -> Iterator[Piece]:
-        """Yield all rows as slices of the stages (:class:`Piece`), in the order of their numbers.
+    def pieces(self, *, hashed: bool = False) -> Iterator[StageSlice]:
+        """Yield all rows as slices of the stages (:class:`StageSlice`), in the order of their numbers.
 
         Rows with several destinations are expanded. ``hashed`` adds the stored hashes of the stages
         (:class:`.StoredHashes`), except of a stage with lists of destinations. Raises
@@ -170,12 +170,12 @@ class Scan:
             if not hashed or stage.has_lists:
                 for rows in stage.slices():
                     piece = expanded(rows, self.addresses) if stage.has_lists else rows
-                    yield Piece(at, piece, partition)
+                    yield StageSlice(at, piece, partition)
                     at += piece.rows
                 continue
             with closing(StoredHashes(stage.path, stage.bytes)) as hashes:
                 for piece in stage.slices():
-                    yield Piece(at, piece, partition, hashes.of(piece))
+                    yield StageSlice(at, piece, partition, hashes.of(piece))
                     at += piece.rows
 
     def release(self) -> None:
@@ -183,7 +183,7 @@ class Scan:
         for _, stage in self._stages:
             stage.release()
 
-    def take(self, piece: Piece) -> None:
+    def take(self, piece: StageSlice) -> None:
         """Compute the numbers about the rows of ``piece``, and store them in the arrays.
 
         Raises :class:`BatchError` (400) if the batch has more than BATCH_DESTINATIONS_MAX
@@ -213,7 +213,7 @@ class Scan:
         for chunks, column in zip(self.order, columns_of_order, strict=True):
             chunks.append(column)
 
-    def mark(self, piece: Piece) -> None:
+    def mark(self, piece: StageSlice) -> None:
         """Compute the content marks of the rows of ``piece``, into :attr:`marks`.
 
         Nothing is done if all marks are computed, or if the batch has no source positions.
