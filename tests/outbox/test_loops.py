@@ -10,7 +10,7 @@ import pytest
 from srmp_spark.names import LocalHosts
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.limits import BATCH_DESTINATIONS_MAX, CHUNK_ROWS
-from srmp_spark.store.outbox.staging.loops import Loops, OwnQueues, Source
+from srmp_spark.store.outbox.staging.loops import Loops, OwnQueues, SourceLog
 
 
 class Name(str):
@@ -36,7 +36,7 @@ def test_many_sources_and_many_destinations_are_not_compared_with_each_other() -
         f"http://{n}.example/msmq/private$/q{n}" for n in range(BATCH_DESTINATIONS_MAX - 1)
     ]
     destinations.append("http://here.example/msmq/private$/q7")
-    sources = [Source("G", "e", Name(sys.intern(f"private$/q{n}"))) for n in range(1_000)]
+    sources = [SourceLog("G", "e", Name(sys.intern(f"private$/q{n}"))) for n in range(1_000)]
     of = np.arange(CHUNK_ROWS) % len(sources)
     scope = np.full(CHUNK_ROWS, len(destinations) - 1, np.uint16)
     loops.look(0, destinations, scope, sources, of)

@@ -33,7 +33,7 @@ from srmp_spark.store.outbox.preparing.ordering import sortable
 from srmp_spark.store.outbox.preparing.row_numbers import is_large, zeros
 from srmp_spark.store.outbox.preparing.sorted_runs import SortedRuns
 from srmp_spark.store.outbox.stage_file import Slice, StageFile
-from srmp_spark.store.outbox.staging.loops import Loops, Source
+from srmp_spark.store.outbox.staging.loops import Loops, SourceLog
 from srmp_spark.store.outbox.staging.multiple import expanded
 
 SourceId = Callable[[str, str, str], int]
@@ -315,7 +315,9 @@ class Scan:
             axis=1,
         )
         used, inverse = np.unique(indices[valid], axis=0, return_inverse=True)
-        sources = [Source(*(d[i] for d, i in zip(dictionaries, row, strict=True))) for row in used]
+        sources = [
+            SourceLog(*(d[i] for d, i in zip(dictionaries, row, strict=True))) for row in used
+        ]
         ids = np.array([self._source_id(*each) for each in sources], np.uint64)
         source = np.zeros(len(valid), np.uint64)
         if len(ids):

@@ -19,7 +19,7 @@ from srmp_spark.store.outbox.errors import LOOP, BatchError
 from srmp_spark.transports import transport_of
 
 
-class Source(NamedTuple):
+class SourceLog(NamedTuple):
     """The log that a row was read from: one epoch of one queue of a queue manager."""
 
     queue_manager: str
@@ -72,7 +72,7 @@ class Loops:
         first: int,
         destinations: Sequence[str],
         scope: np.ndarray,
-        sources: Sequence[Source],
+        sources: Sequence[SourceLog],
         of: np.ndarray,
     ) -> None:
         """Record the rows from number ``first`` on that would return to their own queue.
