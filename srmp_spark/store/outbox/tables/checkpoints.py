@@ -21,7 +21,7 @@ from srmp_spark.store.outbox.limits import CHECKPOINT_BYTES, CHECKPOINT_REST_BYT
 from srmp_spark.store.outbox.tables.schema import OUTBOX
 
 
-class Checkpoints:
+class WalCheckpoints:
     """Copies the WAL of the outbox into the database, in two threads by turns.
 
     The one thread that writes calls :meth:`wrote` after each transaction.

@@ -30,7 +30,7 @@ from srmp_spark.store.outbox.limits import (
     LOCK_WAIT_S,
     WAL_BYTES_MAX,
 )
-from srmp_spark.store.outbox.tables.checkpoints import Checkpoints
+from srmp_spark.store.outbox.tables.checkpoints import WalCheckpoints
 from srmp_spark.store.outbox.tables.queue_rows import add_columns
 from srmp_spark.store.outbox.tables.schema import (
     DATABASE_FILE,
@@ -81,7 +81,7 @@ class OutboxDatabase:
         self.connection = connection
         self._lock = lock
         self._failure: StoreSyncError | None = None
-        self._checkpoints = Checkpoints(
+        self._checkpoints = WalCheckpoints(
             path, connection, lambda error: self.fail("a checkpoint", error)
         )
         self.position, fence = connection.execute("SELECT position, fence FROM head").fetchone()
