@@ -36,7 +36,7 @@ _SAYS: dict[What, str] = {
 _log = logging.getLogger(__name__)
 
 
-class Unreadable(NamedTuple):
+class UnreadableRows(NamedTuple):
     """A note about rows of one queue that cannot be read: how many, which, and the reason."""
 
     rows: int
@@ -45,12 +45,12 @@ class Unreadable(NamedTuple):
     reason: str
 
 
-def noted_damage(value: str) -> dict[What, Unreadable]:
+def noted_damage(value: str) -> dict[What, UnreadableRows]:
     """Return the damage of one queue, by kind, from ``value``, a note as it was stored.
 
     Raises :class:`TypeError` or :class:`ValueError` if ``value`` is no note.
     """
-    found: dict[What, Unreadable] = {}
+    found: dict[What, UnreadableRows] = {}
     noted = json.loads(value)
     if not isinstance(noted, dict):
         raise TypeError(f"{value!r:.50} is no note about damage")
@@ -58,7 +58,7 @@ def noted_damage(value: str) -> dict[What, Unreadable]:
         if what not in _SAYS:
             raise ValueError(f"{what!r:.50} is no kind of damage")
         typed((count, first, last, reason), (int, int, int, str))
-        found[what] = Unreadable(count, (first, last), reason)
+        found[what] = UnreadableRows(count, (first, last), reason)
     return found
 
 
@@ -68,7 +68,7 @@ class Damage:
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Read the notes that an earlier process stored."""
         self._connection = connection
-        self._found: dict[QueueKey, dict[What, Unreadable]] = {}
+        self._found: dict[QueueKey, dict[What, UnreadableRows]] = {}
         rows = connection.execute(
             "SELECT key, value FROM meta WHERE key >= ? AND key < ?",
             (PREFIX, PREFIX + "\U0010ffff"),
@@ -91,7 +91,7 @@ class Damage:
         if before is not None and what != "waiting":
             rows += before.rows
             serials = min(before.serials[0], serials[0]), max(before.serials[1], serials[1])
-        if before == (found := Unreadable(rows, serials, reason)):
+        if before == (found := UnreadableRows(rows, serials, reason)):
             return
         noted[what] = found
         self._store(key, noted)
@@ -156,7 +156,7 @@ class Damage:
         )
         return f"{'; '.join(told)}; {hint}"
 
-    def _store(self, key: QueueKey, noted: dict[What, Unreadable]) -> None:
+    def _store(self, key: QueueKey, noted: dict[What, UnreadableRows]) -> None:
         name = f"{PREFIX}{key.kind} {key.destination}"
         if noted:
             self._connection.execute(
