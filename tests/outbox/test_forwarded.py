@@ -28,7 +28,7 @@ from srmp_spark.store.outbox.preparing.forwarded import (
     MessageToForward,
     Unsendable,
 )
-from srmp_spark.store.outbox.tables.forward_place import Cursor, read_to
+from srmp_spark.store.outbox.tables.forward_place import ForwardPlace, read_to
 from srmp_spark.store.outbox.tables.schema import (
     DATABASE_FILE,
     FORMAT,
@@ -67,7 +67,7 @@ def prepared(
         for number, each in enumerate(messages, to - len(messages) + 1)
     ]
     database = desk.outbox.database
-    batch = ForwardedBatch(database, rows, read_to(database), Cursor(epoch, to), NOW)
+    batch = ForwardedBatch(database, rows, read_to(database), ForwardPlace(epoch, to), NOW)
     assert batch.step()
     return batch
 
@@ -83,13 +83,13 @@ def test_messages_and_cursor_are_one_transaction(desk: Desk, tmp_path: Path) -> 
     prepared(desk, [message(3)], 3).abort()
     desk.close()
     again = Desk(tmp_path)
-    assert read_to(again.outbox.database) == Cursor("e1", 2)
+    assert read_to(again.outbox.database) == ForwardPlace("e1", 2)
     assert [stored.message.uniquifier for stored in again.read()] == [1001, 1002]
 
 
 def test_a_cursor_moves_over_what_is_nothing_to_forward(desk: Desk) -> None:
     forward(desk, [], 9)
-    assert read_to(desk.outbox.database) == Cursor("e1", 9)
+    assert read_to(desk.outbox.database) == ForwardPlace("e1", 9)
     assert list(desk.sender) == []
 
 
@@ -218,7 +218,7 @@ def test_a_row_that_cannot_become_outgoing_is_a_dead_letter_and_holds_no_other(
     assert (destination, reason, body) == (A, UNREADABLE, b"the POST 2")
     assert label.startswith("row 2 of private$/forward$ cannot be forwarded: ")
     assert identifier not in {1, 2, 3}, "no message that goes out has that number"
-    assert read_to(desk.outbox.database) == Cursor("e1", 4)
+    assert read_to(desk.outbox.database) == ForwardPlace("e1", 4)
 
 
 def test_a_batch_of_nothing_but_such_rows_counts_too(
@@ -239,7 +239,7 @@ def test_a_batch_of_nothing_but_such_rows_counts_too(
     assert caplog.text.count("forward.unreadable") == 3
     desk.close()
     again = Desk(tmp_path)
-    assert read_to(again.outbox.database) == Cursor("e1", 3)
+    assert read_to(again.outbox.database) == ForwardPlace("e1", 3)
 
 
 def damage(desk: Desk, number: int) -> None:
@@ -294,8 +294,8 @@ def test_what_is_tried_twice_becomes_outgoing_once(desk: Desk, tmp_path: Path) -
     forward(desk, [message(1)], 1)
     database = desk.outbox.database
     with pytest.raises(CursorMovedError) as moved:
-        ForwardedBatch(database, [], None, Cursor("e1", 1), NOW)
-    assert moved.value.stored == Cursor("e1", 1)
+        ForwardedBatch(database, [], None, ForwardPlace("e1", 1), NOW)
+    assert moved.value.stored == ForwardPlace("e1", 1)
     first, second = prepared(desk, [message(2)], 2), prepared(desk, [message(2)], 2)
     desk.write(first)
     with pytest.raises(StoreSyncError, match="was read from"):

@@ -22,7 +22,7 @@ from srmp_spark.srmp.sending.outgoing_effects import (
     QueueKey,
     SerialRun,
 )
-from srmp_spark.store.outbox.tables.forward_place import Cursor, held_because, read_to
+from srmp_spark.store.outbox.tables.forward_place import ForwardPlace, held_because, read_to
 from srmp_spark.store.outbox.tables.queue_rows import COLUMNS, add_columns, load_queues, save_queue
 from srmp_spark.store.outbox.tables.schema import DDL
 from srmp_spark.store.outbox.tables.sessions import (
@@ -225,7 +225,7 @@ def test_streams_never_begin_with_an_ordinal_that_was_used(desk: Desk) -> None:
 
 def test_without_its_place_forwarding_is_held_until_nothing_waits(desk: Desk) -> None:
     desk = reopened(desk, "INSERT INTO meta VALUES ('forward_read_to', '[3]')")
-    database, end = desk.outbox.database, Cursor("e1", 7)
+    database, end = desk.outbox.database, ForwardPlace("e1", 7)
     assert read_to(database) is None
     why = held_because(database, end, 4)
     assert why is not None

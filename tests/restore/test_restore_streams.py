@@ -26,7 +26,7 @@ from srmp_spark.store.delta.log_source import HistoryRow
 from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.delta.stored_log import StoredLog
 from srmp_spark.store.outbox.preparing.forwarded import ForwardedBatch, MessageToForward
-from srmp_spark.store.outbox.tables.forward_place import Cursor, read_to
+from srmp_spark.store.outbox.tables.forward_place import ForwardPlace, read_to
 from srmp_spark.store.tables import queues
 
 ELSEWHERE = "http://other/msmq/private$/ledger"
@@ -182,7 +182,7 @@ def test_what_waits_in_the_outbox_again_counts(manager: Manager) -> None:
         for n in (6, 7)
     ]
     database = desk.outbox.database
-    batch = ForwardedBatch(database, rows, read_to(database), Cursor(manager.epoch, 2), 1)
+    batch = ForwardedBatch(database, rows, read_to(database), ForwardPlace(manager.epoch, 2), 1)
     assert batch.step()
     desk.write(batch)
     manager.publish()
@@ -287,7 +287,7 @@ def test_a_forwarded_message_that_may_be_of_two_senders_is_taken_anew_of_both(
         for n in (6, 7)
     ]
     database = desk.outbox.database
-    batch = ForwardedBatch(database, rows, read_to(database), Cursor(manager.epoch, 3), 1)
+    batch = ForwardedBatch(database, rows, read_to(database), ForwardPlace(manager.epoch, 3), 1)
     assert batch.step()
     desk.write(batch)
     manager.publish()

@@ -12,7 +12,7 @@ from srmp_spark.queue_manager.sender.crossing import SENDER_EVENTS, ForwardHoldi
 from srmp_spark.queue_manager.sender.reporting.forward_report import ForwardReport
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 from srmp_spark.srmp.sending.outgoing_room import OutgoingRoom, origin_of_forwarded
-from srmp_spark.store.outbox.tables.forward_place import Cursor
+from srmp_spark.store.outbox.tables.forward_place import ForwardPlace
 
 TO = "http://machine9/msmq/private$/q"
 FILLER = b"{}"
@@ -71,7 +71,7 @@ def test_how_far_the_log_is_outgoing_is_told_behind_all_destinations(
         pass
     for _ in range(3):
         sockets[1].recv(1 << 17)
-    report.forwarded(Cursor("e", 100))
+    report.forwarded(ForwardPlace("e", 100))
     assert RowsForwarded("e", 100) not in told(sockets[1]), "some destinations found no room"
     report.tell()
     events = told(sockets[1])

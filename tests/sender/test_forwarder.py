@@ -33,7 +33,7 @@ from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.errors import NO_ROOM, BatchError
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparing.forwarded import ForwardedBatch, MessageToForward
-from srmp_spark.store.outbox.tables.forward_place import Cursor, read_to
+from srmp_spark.store.outbox.tables.forward_place import ForwardPlace, read_to
 
 QM, SENDER = "caf195ea-615c-4264-ae08-11a4e60194c0", "2744e4e1-2b48-43e8-b441-42745f280d53"
 TO = "http://127.0.0.1:9/msmq/private$/q"
@@ -55,12 +55,12 @@ class Rows:
             for number, to in enumerate(destinations, 1)
         ]
 
-    def read(self, after: Cursor | None) -> Read:
+    def read(self, after: ForwardPlace | None) -> Read:
         begin = 0 if after is None else after.sequence
         more = self.rows[begin : begin + 1]
         return Read(
             list(more),
-            Cursor("e", begin + len(more)) if more else after,
+            ForwardPlace("e", begin + len(more)) if more else after,
             more=begin + 1 < len(self.rows),
         )
 
@@ -68,13 +68,13 @@ class Rows:
 def run(
     folder: Path,
     rows: Rows,
-    body: Callable[[Forwarder, Outbox, Dispatcher, asyncio.Queue[Cursor]], Awaitable[None]],
+    body: Callable[[Forwarder, Outbox, Dispatcher, asyncio.Queue[ForwardPlace]], Awaitable[None]],
 ) -> None:
     async def main() -> None:
         async def reserve(count: int) -> int:
             return 1
 
-        clock, fatal, told = SystemClock(), list[StoreError](), asyncio.Queue[Cursor]()
+        clock, fatal, told = SystemClock(), list[StoreError](), asyncio.Queue[ForwardPlace]()
         outbox = Outbox.open(folder, queue_manager=QM, epoch="e", at=clock.utc())
         store = StoreThread(asyncio.get_running_loop(), fatal.append)
         sender = Sender.load(
@@ -97,7 +97,7 @@ def run(
     asyncio.run(main())
 
 
-async def reached(told: asyncio.Queue[Cursor], sequence: int) -> None:
+async def reached(told: asyncio.Queue[ForwardPlace], sequence: int) -> None:
     while (await told.get()).sequence < sequence:
         pass
 
@@ -116,10 +116,10 @@ def test_what_finds_no_room_waits_and_goes_on(
     monkeypatch.setattr(ForwardedBatch, "_check_room", check)
 
     async def body(
-        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         await reached(told, 2)
-        assert read_to(outbox.database) == Cursor("e", 2)
+        assert read_to(outbox.database) == ForwardPlace("e", 2)
         assert len(dispatcher.sender) == 1
 
     run(tmp_path, Rows(TO, TO), body)
@@ -131,12 +131,12 @@ def test_a_cursor_that_another_try_moved_is_read_on_from(tmp_path: Path) -> None
     """As after a commit whose caller was told of an error: its rows are outgoing, and stay so once."""
 
     async def body(
-        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         await reached(told, 2)
-        found._read_to = Cursor("e", 1)
+        found._read_to = ForwardPlace("e", 1)
         found.came()
-        while found._read_to != Cursor("e", 2):
+        while found._read_to != ForwardPlace("e", 2):
             await asyncio.sleep(0.01)
         (queue,) = dispatcher.sender
         assert queue.end == 2
@@ -152,7 +152,7 @@ def test_a_row_for_a_destination_without_room_fails_alone(
     forwarded = Rows()
 
     async def body(
-        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         rows = [
             {"body": b"x", "destination": f"{TO}-of-a-sink{n}", "delivery": "recoverable"}
@@ -216,12 +216,12 @@ def test_rows_without_room_need_no_record_and_fail_no_batch(
         ).fetchone() == (0,)
 
     async def first(
-        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         await life("1", outbox, dispatcher)
 
     async def second(
-        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         await life("2", outbox, dispatcher)
         for url in urls[:2]:
@@ -248,7 +248,7 @@ def test_no_number_of_destinations_that_there_ever_were_is_a_limit(
     monkeypatch.setattr(outgoing_room, "OTHERS_MAX", 5)
 
     async def body(
-        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         for n in range(40):
             row = {"body": b"x", "destination": f"{TO}{n % 20}", "delivery": "recoverable"}
@@ -275,7 +275,7 @@ def test_no_number_of_destinations_that_there_ever_were_is_a_limit(
 
 def test_the_state_of_a_message_is_told_when_its_queue_was_forgotten(tmp_path: Path) -> None:
     async def body(
-        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         row = {"body": b"x", "destination": TO, "delivery": "recoverable"}
         (given,) = (
@@ -304,7 +304,7 @@ def test_no_state_is_made_up(tmp_path: Path, lives: int) -> None:
     """Of serials below those of forgotten queues, or of a restored outbox: nobody knows what became of them."""
 
     async def first(
-        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         dispatcher.sender.serials_after = 1 << 20
         row = {"body": b"x", "destination": TO, "delivery": "recoverable"}
@@ -316,7 +316,7 @@ def test_no_state_is_made_up(tmp_path: Path, lives: int) -> None:
         await dispatcher.written()
 
     async def then(
-        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         dispatcher.sender.serials_after = 1 << 20
         commands = SendCommands(outbox, dispatcher._store, dispatcher)
@@ -349,7 +349,7 @@ def test_a_queue_is_forgotten_and_made_anew_in_one_transaction(tmp_path: Path) -
     """An operator drops a destination while a batch brings the next message for it."""
 
     async def body(
-        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         row = {"body": b"x", "destination": TO, "delivery": "recoverable"}
         (first,) = (
@@ -388,7 +388,7 @@ def test_one_token_has_a_share_which_a_restart_does_not_renew(
         return sorted(key.destination for key in committed.without_room)
 
     async def first(
-        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         assert await give(outbox, dispatcher, "1", [TO + "1", TO + "2", TO + "3"], "greedy") == [
             TO + "3"
@@ -399,7 +399,7 @@ def test_one_token_has_a_share_which_a_restart_does_not_renew(
         assert await give(outbox, dispatcher, "3", [TO + "3"], "other") == []
 
     async def second(
-        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         assert await give(outbox, dispatcher, "4", [TO + "4"], "greedy") == [TO + "4"]
         assert await give(outbox, dispatcher, "5", [TO + "4"], None) == []
@@ -412,12 +412,12 @@ def test_how_far_it_is_is_told_again_when_there_is_nothing_new(tmp_path: Path) -
     """The main process may have missed it, and would count these rows as waiting until the next message."""
 
     async def body(
-        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         await reached(told, 2)
         assert told.empty()
         found.came()
-        assert await told.get() == Cursor("e", 2)
+        assert await told.get() == ForwardPlace("e", 2)
 
     run(tmp_path, Rows(TO, TO), body)
 
@@ -427,14 +427,14 @@ def test_what_is_held_is_not_taken_over_until_it_is_released(tmp_path: Path) -> 
     rows = Rows(TO, TO)
 
     async def body(
-        found: Forwarder, outbox: Outbox, _: Dispatcher, told: asyncio.Queue[Cursor]
+        found: Forwarder, outbox: Outbox, _: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         await reached(told, 2)
-        assert await found.hold() == Cursor("e", 2)
+        assert await found.hold() == ForwardPlace("e", 2)
         rows.rows.append(rows.rows[0]._replace(sequence=3))
         found.came()
         await asyncio.sleep(0.2)
-        assert read_to(outbox.database) == Cursor("e", 2)
+        assert read_to(outbox.database) == ForwardPlace("e", 2)
         found.release()
         await reached(told, 3)
 
@@ -448,7 +448,7 @@ def test_who_holds_and_dies_holds_nothing_up(
     rows = Rows(TO)
 
     async def body(
-        found: Forwarder, _: Outbox, __: Dispatcher, told: asyncio.Queue[Cursor]
+        found: Forwarder, _: Outbox, __: Dispatcher, told: asyncio.Queue[ForwardPlace]
     ) -> None:
         await reached(told, 1)
         await found.hold()

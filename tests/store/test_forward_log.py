@@ -28,7 +28,7 @@ from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.forward.redirection import Redirection, Redirections
 from srmp_spark.store.outbox.preparing.forwarded import MessageToForward, Unsendable
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
-from srmp_spark.store.outbox.tables.forward_place import Cursor
+from srmp_spark.store.outbox.tables.forward_place import ForwardPlace
 from srmp_spark.store.stored_rows import retention
 from srmp_spark.store.stored_rows.log import TrimmedError
 from srmp_spark.store.tables import state
@@ -58,11 +58,11 @@ def test_rows_after_the_cursor_are_read_in_pieces(
     store.put(7, together=4, make=srmp_record)
     log, epoch = log_of(tmp_path / "d"), store.directory.epoch
     first = log.read(None)
-    assert (bodies(first), first.to, first.more) == ([1, 2, 3], Cursor(epoch, 3), True)
+    assert (bodies(first), first.to, first.more) == ([1, 2, 3], ForwardPlace(epoch, 3), True)
     second = log.read(first.to)
-    assert (bodies(second), second.to) == ([4, 5, 6], Cursor(epoch, 6))
+    assert (bodies(second), second.to) == ([4, 5, 6], ForwardPlace(epoch, 6))
     last = log.read(second.to)
-    assert (bodies(last), last.to, last.more) == ([7], Cursor(epoch, 7), False)
+    assert (bodies(last), last.to, last.more) == ([7], ForwardPlace(epoch, 7), False)
     assert bodies(log.read(last.to)) == []
     store.close()
 
@@ -80,7 +80,7 @@ def test_what_an_operator_purged_is_passed_over(tmp_path: Path) -> None:
     store.call(lambda transaction: purge(transaction, FORWARD_QUEUE, store.directory.segments))
     store.put(1, make=srmp_record)
     read = log_of(tmp_path / "d").read(None)
-    assert (bodies(read), read.to) == ([4], Cursor(store.directory.epoch, 4))
+    assert (bodies(read), read.to) == ([4], ForwardPlace(store.directory.epoch, 4))
     store.close()
 
 
@@ -99,7 +99,7 @@ def test_a_copy_that_goes_on_gives_its_new_rows_and_no_old_ones(tmp_path: Path) 
     assert copy.directory.epoch != read.to.epoch if read.to else None
     copy.put(2, make=lambda n, size, at: srmp_record(n + 100, size, at))
     again = log_of(tmp_path / "copy").read(read.to)
-    assert (bodies(again), again.to) == ([103, 104], Cursor(copy.directory.epoch, 4))
+    assert (bodies(again), again.to) == ([103, 104], ForwardPlace(copy.directory.epoch, 4))
     assert bodies(log_of(tmp_path / "copy").read(again.to)) == []
     copy.close()
 
@@ -173,11 +173,11 @@ def test_a_row_goes_where_the_redirections_led_it_when_it_was_accepted(tmp_path:
     outbox = OutboxDatabase.open(tmp_path / "d")
 
     def begins(inbound: Redirections, end: int, read_to: int = 0) -> ForwardLog:
-        cursor = Cursor(epoch, read_to) if read_to else None
+        cursor = ForwardPlace(epoch, read_to) if read_to else None
         return ForwardLog(
             tmp_path / "d",
             QM,
-            load_rules(outbox, Rules(inbound, MACHINE2), Cursor(epoch, end), cursor, 0),
+            load_rules(outbox, Rules(inbound, MACHINE2), ForwardPlace(epoch, end), cursor, 0),
         )
 
     begins(NINE, 0)
@@ -189,9 +189,9 @@ def test_a_row_goes_where_the_redirections_led_it_when_it_was_accepted(tmp_path:
     )
     log = begins(Redirections(), 3)
     assert destinations(log.read(None)) == ["machine9", "machine9", "machine8"]
-    assert destinations(log.read(Cursor(epoch, 2))) == ["machine8"]
+    assert destinations(log.read(ForwardPlace(epoch, 2))) == ["machine8"]
     store.put(1, make=srmp_record)
-    (last,) = log.read(Cursor(epoch, 3)).rows
+    (last,) = log.read(ForwardPlace(epoch, 3)).rows
     assert isinstance(last, Unsendable), (
         "nothing leads it anywhere: it is kept, and not sent to ourselves"
     )
@@ -206,15 +206,15 @@ def test_a_row_goes_where_the_redirections_led_it_when_it_was_accepted(tmp_path:
 
 
 def test_rows_of_an_older_epoch_were_accepted_before(tmp_path: Path) -> None:
-    rules = ForwardRules((Rules(NINE, MACHINE2, Cursor("b", 5)), Rules(EIGHT, MACHINE2)))
-    for row, expected in ((Cursor("a", 9), "machine9"), (Cursor("b", 5), "machine9"), (Cursor("b", 6), "machine8"),
-                          (Cursor("c", 1), "machine8")):  # fmt: skip
+    rules = ForwardRules((Rules(NINE, MACHINE2, ForwardPlace("b", 5)), Rules(EIGHT, MACHINE2)))
+    for row, expected in ((ForwardPlace("a", 9), "machine9"), (ForwardPlace("b", 5), "machine9"), (ForwardPlace("b", 6), "machine8"),
+                          (ForwardPlace("c", 1), "machine8")):  # fmt: skip
         assert (
             rules.forward_to("http://machine2/msmq/q", row, ["a", "b", "c"])
             == f"http://{expected}/msmq/private$/q"
         )
     assert (
-        rules.forward_to("http://machine2/msmq/q", Cursor("c", 1), ["c"])
+        rules.forward_to("http://machine2/msmq/q", ForwardPlace("c", 1), ["c"])
         == "http://machine8/msmq/private$/q"
     )
 
@@ -223,16 +223,16 @@ def test_without_redirections_nothing_is_noted_and_with_many_no_more_than_a_few(
     tmp_path: Path,
 ) -> None:
     outbox = OutboxDatabase.open(tmp_path)
-    load_rules(outbox, Rules(Redirections(), MACHINE2), Cursor("e", 7), None, 0)
+    load_rules(outbox, Rules(Redirections(), MACHINE2), ForwardPlace("e", 7), None, 0)
     assert (
         outbox.connection.execute("SELECT 1 FROM meta WHERE key = ?", (RULES,)).fetchone() is None
     )
     for n in range(1, RULES_MAX + 5):
         rules = load_rules(
-            outbox, Rules(NINE if n % 2 else EIGHT, MACHINE2), Cursor("e", n), None, 0
+            outbox, Rules(NINE if n % 2 else EIGHT, MACHINE2), ForwardPlace("e", n), None, 0
         )
     assert len(rules.kept) == RULES_MAX
-    assert (rules.kept[-2].until, rules.present.until) == (Cursor("e", RULES_MAX + 4), None)
+    assert (rules.kept[-2].until, rules.present.until) == (ForwardPlace("e", RULES_MAX + 4), None)
     outbox.close()
 
 
@@ -266,7 +266,7 @@ def test_rows_that_are_gone_before_they_were_outgoing_are_told(
 ) -> None:
     store = Store(tmp_path / "d")
     store.put(5, make=srmp_record)
-    cursor = None if after is None else Cursor(store.directory.epoch, after)
+    cursor = None if after is None else ForwardPlace(store.directory.epoch, after)
     receive(store, 3)
     store.call(
         lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 3, store.directory.segments)
@@ -306,10 +306,10 @@ def test_nor_when_retention_deletes_its_group_before_the_cursor_came_by(
         == 6
     )
     store.put(1, make=srmp_record)
-    read = log_of(tmp_path / "d").read(Cursor(store.directory.epoch, 2))
-    assert (bodies(read), read.to) == ([6], Cursor(store.directory.epoch, 6))
+    read = log_of(tmp_path / "d").read(ForwardPlace(store.directory.epoch, 2))
+    assert (bodies(read), read.to) == ([6], ForwardPlace(store.directory.epoch, 6))
     assert "forward.lost" not in caplog.text
-    assert bodies(log_of(tmp_path / "d").read(Cursor(store.directory.epoch, 1))) == [6]
+    assert bodies(log_of(tmp_path / "d").read(ForwardPlace(store.directory.epoch, 1))) == [6]
     assert "first=2 last=5 rows=1:" in caplog.text, (
         "to an older outbox row 2 is lost, and the purged ones are not"
     )

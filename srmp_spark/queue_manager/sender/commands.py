@@ -65,7 +65,7 @@ from srmp_spark.srmp.sending.outgoing_room import origin_of_token
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.staging.loops import OwnQueues
-from srmp_spark.store.outbox.tables.forward_place import Cursor
+from srmp_spark.store.outbox.tables.forward_place import ForwardPlace
 
 RESERVE_SECONDS = 30.0
 """Longest wait for the main process to reserve message identifiers, in seconds.
@@ -120,7 +120,7 @@ class Commands:
         self.on_forward: Callable[[], object] = lambda: None
         """Called when the main process notifies this process of new rows in ``private$/forward$``.
         """
-        self.hold_forwarding: Callable[[], Awaitable[Cursor | None]]
+        self.hold_forwarding: Callable[[], Awaitable[ForwardPlace | None]]
         """Called before rows that wait to be forwarded are purged.
 
         The function holds forwarding and returns the position up to which rows are outgoing
@@ -191,7 +191,7 @@ class Commands:
         finally:
             del self._reservations[number]
 
-    def forwarded(self, to: Cursor) -> None:
+    def forwarded(self, to: ForwardPlace) -> None:
         """Report to the main process that rows of ``private$/forward$`` are outgoing, up to ``to``.
 
         If the report is lost, the next one includes it.

@@ -18,7 +18,7 @@ from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.names import LocalHosts
 from srmp_spark.srmp.forward.redirection import Forwarding, Redirections
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
-from srmp_spark.store.outbox.tables.forward_place import Cursor, hold_forwarding
+from srmp_spark.store.outbox.tables.forward_place import ForwardPlace, hold_forwarding
 from srmp_spark.store.outbox.tables.unreadable import set_fact_aside
 
 RULES = "forward_rules"
@@ -36,7 +36,7 @@ class Rules(NamedTuple):
 
     inbound: Redirections
     hosts: LocalHosts
-    until: Cursor | None = None
+    until: ForwardPlace | None = None
     """The last row that was accepted under these rules, or ``None`` for the present rules."""
 
     def forward_to(self, destination: str) -> str:
@@ -60,7 +60,7 @@ class Rules(NamedTuple):
 
         Raises an error of any of several types for other values; :func:`load_rules` handles them.
         """
-        until = None if stored["until"] is None else Cursor(*stored["until"])
+        until = None if stored["until"] is None else ForwardPlace(*stored["until"])
         return cls(
             Redirections.load(stored["inbound"]), LocalHosts(frozenset(stored["hosts"])), until
         )
@@ -84,7 +84,7 @@ class ForwardRules(NamedTuple):
         """Return the rules under which new messages are accepted."""
         return self.kept[-1]
 
-    def forward_to(self, destination: str, row: Cursor, epochs: Sequence[str]) -> str:
+    def forward_to(self, destination: str, row: ForwardPlace, epochs: Sequence[str]) -> str:
         """Return the destination to which the message of the row at ``row`` is forwarded.
 
         The rules under which the row was accepted decide. ``epochs`` are the epochs (incarnations
@@ -102,7 +102,7 @@ class ForwardRules(NamedTuple):
         return to
 
 
-def _was_accepted_by(until: Cursor | None, row: Cursor, epochs: Sequence[str]) -> bool:
+def _was_accepted_by(until: ForwardPlace | None, row: ForwardPlace, epochs: Sequence[str]) -> bool:
     if until is None:
         return True
     if until.epoch not in epochs:
@@ -113,7 +113,11 @@ def _was_accepted_by(until: Cursor | None, row: Cursor, epochs: Sequence[str]) -
 
 
 def load_rules(
-    database: OutboxDatabase, present: Rules, accepted_to: Cursor, read_to: Cursor | None, at: int
+    database: OutboxDatabase,
+    present: Rules,
+    accepted_to: ForwardPlace,
+    read_to: ForwardPlace | None,
+    at: int,
 ) -> ForwardRules:
     """Return the rules of the waiting rows and the present rules, and store them.
 
@@ -151,7 +155,7 @@ def load_rules(
     return ForwardRules(tuple(kept))
 
 
-def _is_read(until: Cursor, read_to: Cursor | None) -> bool:
+def _is_read(until: ForwardPlace, read_to: ForwardPlace | None) -> bool:
     if until.sequence == 0:
         # No row was ever accepted under these rules.
         return True

@@ -40,7 +40,7 @@ from srmp_spark.store.outbox.preparing.forwarded import (
     MessageToForward,
     Unsendable,
 )
-from srmp_spark.store.outbox.tables.forward_place import Cursor
+from srmp_spark.store.outbox.tables.forward_place import ForwardPlace
 from srmp_spark.store.stored_rows.log import Log, QueueNotInLogError
 from srmp_spark.store.stored_rows.reading import records
 
@@ -77,7 +77,7 @@ class Read(NamedTuple):
     """
 
     rows: list[MessageToForward | Unsendable]
-    to: Cursor | None
+    to: ForwardPlace | None
     """The position up to which everything was read.
 
     If the queue does not exist, this is the position at which the read began, or ``None`` for the
@@ -94,7 +94,7 @@ class ForwardLog:
         self._identity = identity
         self._rules = rules
 
-    def read(self, after: Cursor | None) -> Read:
+    def read(self, after: ForwardPlace | None) -> Read:
         """Return the rows after the position ``after``, up to ROWS_MAX rows or BYTES_MAX bytes.
 
         ``after`` is ``None`` for all rows. Rows that an operator purged, or gave up as damaged, are
@@ -124,18 +124,18 @@ class ForwardLog:
                     for sequence, record in records(
                         stored, FORWARD_QUEUE, epoch, begin, bounds.end
                     ):
-                        after = Cursor(epoch, sequence)
+                        after = ForwardPlace(epoch, sequence)
                         rows.append(self._row(after, known, record))
                         size += len(record.post)
                         if len(rows) >= ROWS_MAX or size >= BYTES_MAX:
                             return Read(rows, after, more=True)
-                    after = Cursor(epoch, bounds.end)
+                    after = ForwardPlace(epoch, bounds.end)
                 elif after is None or after.epoch != epoch:
-                    after = Cursor(epoch, begin)
+                    after = ForwardPlace(epoch, begin)
         return Read(rows, after, more=False)
 
     def _row(
-        self, at: Cursor, epochs: Sequence[str], record: Record
+        self, at: ForwardPlace, epochs: Sequence[str], record: Record
     ) -> MessageToForward | Unsendable:
         to = FORWARD_QUEUE
         if record.form is Form.COLUMNS:
@@ -198,8 +198,8 @@ class Forwarder:
         dispatcher: Dispatcher,
         outbox: Outbox,
         stored: ForwardLog,
-        read_to: Cursor | None,
-        on_forwarded: Callable[[Cursor], object],
+        read_to: ForwardPlace | None,
+        on_forwarded: Callable[[ForwardPlace], object],
         *,
         is_held: bool = False,
     ) -> None:
@@ -229,7 +229,7 @@ class Forwarder:
         """Note that there are new rows, so that :meth:`run` reads them."""
         self._came.set()
 
-    async def hold(self) -> Cursor | None:
+    async def hold(self) -> ForwardPlace | None:
         """Stop forwarding until :meth:`release`, for at most :data:`HOLD_SECONDS`.
 
         Wait first until the rows in progress are outgoing. Return the position up to which rows are
@@ -312,6 +312,10 @@ class Forwarder:
         return read.more
 
     def _prepare(
-        self, rows: list[MessageToForward | Unsendable], since: Cursor | None, to: Cursor, at: int
+        self,
+        rows: list[MessageToForward | Unsendable],
+        since: ForwardPlace | None,
+        to: ForwardPlace,
+        at: int,
     ) -> ForwardedBatch:
         return ForwardedBatch(self._outbox.database, rows, since, to, at)

@@ -49,7 +49,7 @@ from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.staging.loops import OwnQueues
 from srmp_spark.store.outbox.tables import forward_place
-from srmp_spark.store.outbox.tables.forward_place import Cursor
+from srmp_spark.store.outbox.tables.forward_place import ForwardPlace
 
 IN_FLIGHT = 2
 """Messages of one outgoing queue that the engine hands out at one time.
@@ -100,11 +100,11 @@ def _forwarder(
     outbox: Outbox,
     dispatcher: Dispatcher,
     settings: SenderProcessSettings,
-    on_forwarded: Callable[[Cursor], object],
+    on_forwarded: Callable[[ForwardPlace], object],
     at: int,
 ) -> Forwarder:
     present = Rules(settings.redirect_in, settings.hosts)
-    accepted_to = Cursor(settings.epoch, settings.forward_end)
+    accepted_to = ForwardPlace(settings.epoch, settings.forward_end)
     rules = load_rules(
         outbox.database, present, accepted_to, forward_place.read_to(outbox.database), at
     )

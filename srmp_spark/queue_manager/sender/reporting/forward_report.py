@@ -16,7 +16,7 @@ from itertools import islice
 
 from srmp_spark.queue_manager.sender.crossing import SENDER_EVENTS, ForwardHolding, RowsForwarded
 from srmp_spark.srmp.sending.outgoing_room import OutgoingRoom
-from srmp_spark.store.outbox.tables.forward_place import Cursor
+from srmp_spark.store.outbox.tables.forward_place import ForwardPlace
 
 REPORT_SECONDS = 1.0
 """Interval of the reports, in seconds.
@@ -42,7 +42,7 @@ class ForwardReport:
         """Version of the room's state that was reported last, or ``None`` before the first report.
         """
         self._has_begun = False
-        self._forwarded: Cursor | None = None
+        self._forwarded: ForwardPlace | None = None
         """The position of ``private$/forward$`` to report, or ``None`` if it was reported."""
 
     def __repr__(self) -> str:
@@ -54,7 +54,7 @@ class ForwardReport:
             self.tell()
             await asyncio.sleep(REPORT_SECONDS)
 
-    def forwarded(self, to: Cursor) -> None:
+    def forwarded(self, to: ForwardPlace) -> None:
         """Report that the rows of ``private$/forward$`` up to ``to`` are outgoing.
 
         If the socket has no room, the next report includes it.

@@ -41,7 +41,7 @@ from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered
 from srmp_spark.store.outbox.staging.row_checks import TIME_MAX
 from srmp_spark.store.outbox.staging.stages import StageRow
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
-from srmp_spark.store.outbox.tables.forward_place import READ_TO, Cursor, read_to
+from srmp_spark.store.outbox.tables.forward_place import READ_TO, ForwardPlace, read_to
 from srmp_spark.store.outbox.tables.schema import FORMAT_FORWARDED, group_key, raise_format
 from srmp_spark.store.outbox.tables.writes import Writes
 
@@ -104,7 +104,7 @@ class CursorMovedError(SrmpSparkError):
     The caller continues reading at :attr:`stored`.
     """
 
-    def __init__(self, stored: Cursor | None, read_from: Cursor | None) -> None:
+    def __init__(self, stored: ForwardPlace | None, read_from: ForwardPlace | None) -> None:
         super().__init__(f"the outbox has the log up to {stored}, this was read from {read_from}")
         self.stored = stored
 
@@ -132,8 +132,8 @@ class ForwardedBatch:
         self,
         database: OutboxDatabase,
         rows: Sequence[MessageToForward | Unsendable],
-        since: Cursor | None,
-        to: Cursor,
+        since: ForwardPlace | None,
+        to: ForwardPlace,
         at: int,
     ) -> None:
         """Begin with rows of the log, in their order.

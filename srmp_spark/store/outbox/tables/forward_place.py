@@ -21,7 +21,7 @@ _HELD = "forward_held"
 """Key in the table ``meta`` of the reason why forwarding is held."""
 
 
-class Cursor(NamedTuple):
+class ForwardPlace(NamedTuple):
     """A place in the log of ``private$/forward$``: the last row that was read.
 
     A sequence alone is not enough, because a restored data directory assigns the same sequences
@@ -32,19 +32,19 @@ class Cursor(NamedTuple):
     sequence: int
 
 
-def cursor_of(value: Any) -> Cursor:  # noqa: ANN401  # a value of SQLite
+def cursor_of(value: Any) -> ForwardPlace:  # noqa: ANN401  # a value of SQLite
     """Return the cursor that was stored as ``value``.
 
     Raises :class:`TypeError` or :class:`ValueError` if ``value`` is no cursor.
     """
     typed((value,), (str,))
-    cursor = Cursor(*typed(json.loads(value), (str, int)))
+    cursor = ForwardPlace(*typed(json.loads(value), (str, int)))
     if cursor.sequence < 0:
         raise ValueError(f"sequence {cursor.sequence}")
     return cursor
 
 
-def read_to(database: OutboxDatabase) -> Cursor | None:
+def read_to(database: OutboxDatabase) -> ForwardPlace | None:
     """Return the stored forwarding cursor, or ``None`` before the first message.
 
     Raises :class:`TypeError` or :class:`ValueError` if the stored value is no cursor.
@@ -62,7 +62,7 @@ def hold_forwarding(connection: sqlite3.Connection, why: str) -> None:
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_HELD, why))
 
 
-def held_because(database: OutboxDatabase, end: Cursor, waiting: int) -> str | None:
+def held_because(database: OutboxDatabase, end: ForwardPlace, waiting: int) -> str | None:
     """Return a text why forwarding is held, or ``None`` if forwarding is not held.
 
     The text also says what to do. ``end`` is the end of the log. ``waiting`` is the number of
