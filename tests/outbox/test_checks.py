@@ -11,7 +11,7 @@ from outbox_kit import NOW, A, Desk, table_of, write_stage
 
 from srmp_spark.srmp.limits import BODY_MAX
 from srmp_spark.store.outbox import stage_file
-from srmp_spark.store.outbox.columns import Addresses
+from srmp_spark.store.outbox.columns import CanonicalDestinations
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.limits import (
     APP_SPECIFIC_MAX,
@@ -129,7 +129,7 @@ def test_missing_columns(desk: Desk) -> None:
 
 
 def test_no_rows_at_all_are_no_fault() -> None:
-    check_rows({}, 0, Addresses(), 0)
+    check_rows({}, 0, CanonicalDestinations(), 0)
 
 
 def test_a_number_that_64_bits_do_not_hold(desk: Desk) -> None:

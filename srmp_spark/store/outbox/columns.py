@@ -280,7 +280,7 @@ def _value_lengths(values: pa.Array) -> np.ndarray:
     return lengths
 
 
-class Addresses:
+class CanonicalDestinations:
     """Translates destinations, as the rows spell them, to canonical names and transports.
 
     Each spelling is checked once, and the result is kept for the life of the object.

@@ -22,7 +22,7 @@ from srmp_spark.store.outbox.columns import (
     DEAD_LETTER,
     KINDS,
     NAME,
-    Addresses,
+    CanonicalDestinations,
     StageSchema,
     plain_columns,
     read_schema,
@@ -145,7 +145,7 @@ class StageFile:
                 lambda: pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(self._map)))
             )
         self.release()
-        rows, addresses = 0, Addresses()
+        rows, addresses = 0, CanonicalDestinations()
         for piece in self.slices(validate=True):
             with _arrow():
                 check_rows(
@@ -158,7 +158,7 @@ class StageFile:
             judged(piece)
         return rows
 
-    def messages(self, addresses: Addresses) -> int:
+    def messages(self, addresses: CanonicalDestinations) -> int:
         """Return how many messages the rows become, and set :attr:`has_lists`.
 
         A row becomes several messages if its destination names several queues. Raises

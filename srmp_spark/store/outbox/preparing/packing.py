@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.store.outbox.address_lists import DESTINATION_LIST
-from srmp_spark.store.outbox.columns import ARROW, KINDS, Addresses
+from srmp_spark.store.outbox.columns import ARROW, KINDS, CanonicalDestinations
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
 from srmp_spark.store.outbox.messages.packed_group import STORED, BatchPart, Packed, pack_group
 from srmp_spark.store.outbox.preparing.row_numbers import blocks, zeros
@@ -80,7 +80,10 @@ class TransactionMasks:
 
 
 def stored_rows(
-    piece: StageSlice, new: np.ndarray, addresses: Addresses, transactions: TransactionMasks | None
+    piece: StageSlice,
+    new: np.ndarray,
+    addresses: CanonicalDestinations,
+    transactions: TransactionMasks | None,
 ) -> pa.RecordBatch:
     """Return the rows of ``piece`` that the mask ``new`` selects, in the form of a group.
 

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.sending.outgoing_effects import Enqueued, QueueKey
-from srmp_spark.store.outbox.columns import Addresses
+from srmp_spark.store.outbox.columns import CanonicalDestinations
 from srmp_spark.store.outbox.errors import (
     BAD_BATCH,
     DEAD_LETTER,
@@ -317,7 +317,7 @@ class Preparation:
         self._dead_letter_queue = _only(
             [file.schema.dead_letter_queue for _, file in files], "dead_letter_queue"
         )
-        addresses, rows = Addresses(), 0
+        addresses, rows = CanonicalDestinations(), 0
         for _, file in files:
             rows += file.messages(addresses)
             yield

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey
-from srmp_spark.store.outbox.columns import POSITION, Addresses, body_sizes
+from srmp_spark.store.outbox.columns import POSITION, CanonicalDestinations, body_sizes
 from srmp_spark.store.outbox.errors import BAD_BATCH, BatchError
 from srmp_spark.store.outbox.identity.content_marks import content_marks
 from srmp_spark.store.outbox.identity.hashing import CONTENT_BYTES, content_hashes, key_hashes
@@ -62,7 +62,7 @@ class Scan:
         stages: Sequence[tuple[int, StageFile]],
         rows: int,
         source_id: SourceId,
-        addresses: Addresses,
+        addresses: CanonicalDestinations,
         folder: Path,
         loops: Loops | None = None,
     ) -> None:

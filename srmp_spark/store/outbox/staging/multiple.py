@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from srmp_spark.store.outbox.address_lists import DESTINATION_LIST, has_lists
-from srmp_spark.store.outbox.columns import Addresses
+from srmp_spark.store.outbox.columns import CanonicalDestinations
 from srmp_spark.store.outbox.stage_file import Slice
 
 
-def expanded(piece: Slice, addresses: Addresses) -> Slice:
+def expanded(piece: Slice, addresses: CanonicalDestinations) -> Slice:
     """Return the rows of ``piece`` as messages with one destination each.
 
     A row with several destinations becomes several rows, and a column :data:`.DESTINATION_LIST` is

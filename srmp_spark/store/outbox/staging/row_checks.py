@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from srmp_spark.srmp.limits import BODY_MAX, PRIORITY_MAX
 from srmp_spark.store.outbox.address_lists import has_lists, names_of
-from srmp_spark.store.outbox.columns import DELIVERIES, Addresses, body_sizes
+from srmp_spark.store.outbox.columns import DELIVERIES, CanonicalDestinations, body_sizes
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 from srmp_spark.store.outbox.limits import (
     ADDRESS_LENGTH_MAX,
@@ -76,7 +76,7 @@ _NUMBERS = (
 def check_rows(
     columns: Mapping[str, pa.Array],
     rows: int,
-    addresses: Addresses,
+    addresses: CanonicalDestinations,
     first_row: int,
     *,
     multicast: bool = False,
@@ -258,7 +258,7 @@ def _check_lists(
 
 
 def _check_destination(
-    spelled: str, destination: pa.Array, addresses: Addresses, first_row: int
+    spelled: str, destination: pa.Array, addresses: CanonicalDestinations, first_row: int
 ) -> None:
     try:
         addresses.elements(spelled)
