@@ -61,7 +61,7 @@ FINAL = "awaiting_final_stream_receipt"
 
 
 @dataclass(slots=True)
-class Destination:
+class RestoredQueue:
     """An outgoing queue, as the state shows it.
 
     ``ordinal`` and ``stream_id`` are those of its newest stream; 0 and ``None`` without a stream.
@@ -91,7 +91,7 @@ class OutgoingMessages:
 
     def __init__(self, directory: Path) -> None:
         """Create the file in which rows wait, in the folder where ``outbox.db`` will be."""
-        self.destinations: dict[QueueKey, Destination] = {}
+        self.destinations: dict[QueueKey, RestoredQueue] = {}
         self.last_ordinal = 0
         self.last_identifier = 0
         self.last_position = 0
@@ -158,7 +158,7 @@ class OutgoingMessages:
         key = QueueKey(row["destination"], kind)
         # Earlier versions had no column serial. Their identifiers have the same order.
         serial = number if row["serial"] is None else row["serial"]
-        found = self.destinations.setdefault(key, Destination(key))
+        found = self.destinations.setdefault(key, RestoredQueue(key))
         found.states.setdefault(row["state"], []).append(serial)
         if row["stream_id"] is not None and row["stream_sequence"] is not None:
             ordinal = ordinal_of(row["stream_id"])
@@ -248,7 +248,7 @@ class _Writer:
         self._parts = self._data = self._batches = self._logs = 0
         self._scope_ids: dict[tuple[str, str], int] = {}
 
-    def queue(self, found: Destination, rows: Iterable[Waiting]) -> None:
+    def queue(self, found: RestoredQueue, rows: Iterable[Waiting]) -> None:
         """Write the outgoing queue of one destination, held, and its waiting messages.
 
         ``rows`` have ascending serials.
