@@ -220,16 +220,16 @@ class OutgoingMessages:
         finally:
             connection.close()
 
-    def _rows_of(self, key: QueueKey) -> Iterator[Waiting]:
+    def _rows_of(self, key: QueueKey) -> Iterator[RestoredMessage]:
         for serial, row in self._waiting.execute(
             "SELECT serial, row FROM waiting WHERE destination = ? AND kind = ? ORDER BY serial",
             key,
         ):
             # This process wrote the file a moment ago.
-            yield Waiting(serial, *pickle.loads(row))  # noqa: S301
+            yield RestoredMessage(serial, *pickle.loads(row))  # noqa: S301
 
 
-class Waiting(NamedTuple):
+class RestoredMessage(NamedTuple):
     """A message that waited to be sent."""
 
     serial: int
@@ -248,7 +248,7 @@ class _Writer:
         self._parts = self._data = self._batches = self._logs = 0
         self._scope_ids: dict[tuple[str, str], int] = {}
 
-    def queue(self, found: RestoredQueue, rows: Iterable[Waiting]) -> None:
+    def queue(self, found: RestoredQueue, rows: Iterable[RestoredMessage]) -> None:
         """Write the outgoing queue of one destination, held, and its waiting messages.
 
         ``rows`` have ascending serials.
@@ -283,7 +283,7 @@ class _Writer:
         for part in _parts(rows):
             self._part(queue_id, found.key, part)
 
-    def _part(self, queue_id: int, key: QueueKey, rows: list[Waiting]) -> None:
+    def _part(self, queue_id: int, key: QueueKey, rows: list[RestoredMessage]) -> None:
         first, ids_first, sample = rows[0]
         self._parts += 1
         self._batches += 1
@@ -361,14 +361,14 @@ class _Writer:
         )
 
 
-def _parts(rows: Iterable[Waiting]) -> Iterator[list[Waiting]]:
+def _parts(rows: Iterable[RestoredMessage]) -> Iterator[list[RestoredMessage]]:
     """Yield lists of consecutive rows that share the values of a part, within its limits.
 
     The shared values are consecutive serials and identifiers, application, time, and kind of end. A
     message that was committed alone under its key stays alone, so that a repeat is answered with
     its identifier.
     """
-    part: list[Waiting] = []
+    part: list[RestoredMessage] = []
     size = 0
     for each in rows:
         length = len(each.row["body"] or b"")
@@ -383,7 +383,7 @@ def _parts(rows: Iterable[Waiting]) -> Iterator[list[Waiting]]:
         yield part
 
 
-def _joined(before: Waiting, after: Waiting) -> bool:
+def _joined(before: RestoredMessage, after: RestoredMessage) -> bool:
     same = all(
         before.row[name] == after.row[name]
         for name in ("application", "enqueued_at", "dead_letter")
