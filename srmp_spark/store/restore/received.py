@@ -9,7 +9,7 @@ because it is unknown which were sent. So the newest of these messages do not co
 may have no receipt. A sender may still have the message. A receipt, or a known identifier, would
 end the message on both sides. So the message is accepted again and sent under its identifier, and a
 receiver that got it before recognizes the identifier. Only messages that wait in the new outbox
-(:meth:`Received.is_outgoing`) count.
+(:meth:`ReceivedState.is_outgoing`) count.
 
 A stream is counted by the destination in ``<to>``, which stands in the row, and not by the queue
 that holds the row.
@@ -61,7 +61,7 @@ COLUMNS = (
 )
 
 
-class Received:
+class ReceivedState:
     """Collects incoming streams and message identifiers, then writes them to the database.
 
     Call :meth:`take` for the newest rows of ``inbox``, :meth:`is_outgoing` for waiting messages to

@@ -64,7 +64,7 @@ from srmp_spark.store.restore.outgoing import (
     newest,
     runs_of,
 )
-from srmp_spark.store.restore.received import Received
+from srmp_spark.store.restore.received import ReceivedState
 from srmp_spark.store.restore.report import Line, Report
 from srmp_spark.store.restore.sessions import Sessions
 from srmp_spark.store.restore.stored_table import StoredTable
@@ -274,7 +274,7 @@ class _Restore:
         """
         listed = list(self._rows("queues"))
         queues = read_queues(listed)
-        received = Received(self._rows("incoming_streams"), self._rows("message_id_history"))
+        received = ReceivedState(self._rows("incoming_streams"), self._rows("message_id_history"))
         sessions = Sessions(self._rows("wsrm_sequences"))
         self._ceilings = {row["name"]: int(row["ceiling"]) for row in self._rows("counters")}
         self._read_tail(queues, received, sessions)
@@ -314,7 +314,7 @@ class _Restore:
     # Incoming
 
     def _read_tail(
-        self, queues: dict[str, KnownQueue], received: Received, sessions: Sessions
+        self, queues: dict[str, KnownQueue], received: ReceivedState, sessions: Sessions
     ) -> None:
         """Count the rows of ``inbox`` that may be newer than the other tables.
 
@@ -425,7 +425,7 @@ class _Restore:
     # Outgoing
 
     def _restore_outgoing(
-        self, queues: Mapping[str, KnownQueue], order: list[str], received: Received
+        self, queues: Mapping[str, KnownQueue], order: list[str], received: ReceivedState
     ) -> OutgoingMessages:
         found = OutgoingMessages(self._path)
         try:
@@ -489,7 +489,7 @@ class _Restore:
         epoch: str,
         order: list[str],
         queues: Mapping[str, KnownQueue],
-        received: Received,
+        received: ReceivedState,
         outgoing: OutgoingMessages,
         *,
         listed: bool,
