@@ -70,12 +70,12 @@ def add_commands(commands: Commands[Any]) -> None:
 
 def _restore(args: argparse.Namespace) -> int:
     # Imported here, because loading deltalake takes a while.
-    from srmp_spark.store.restore.report import Line
+    from srmp_spark.store.restore.report import ReportLine
     from srmp_spark.store.restore.restore import restore
 
     kept: list[dict[str, object]] = []
 
-    def tell(line: Line) -> None:
+    def tell(line: ReportLine) -> None:
         if args.table:
             kept.append(line.as_dict())
         else:

@@ -34,7 +34,7 @@ from srmp_spark.store.directory import RESTORING_FILE, DataDirectory
 from srmp_spark.store.outbox.tables.sessions import NumberRun, SessionRow
 from srmp_spark.store.restore.alive import LIVING_SECONDS
 from srmp_spark.store.restore.outgoing import SERIALS_SKIPPED
-from srmp_spark.store.restore.report import Line
+from srmp_spark.store.restore.report import ReportLine
 from srmp_spark.store.restore.restore import SEQUENCES_SKIPPED, restore
 from srmp_spark.store.tables import queues, state
 from tests.kit.offline_purge import purge
@@ -617,7 +617,7 @@ def test_of_two_restores_at_once_one_comes_to_its_end(manager: Manager, tmp_path
     def later() -> datetime:
         return datetime.now(timezone.utc) + LATER
 
-    def other(line: Line) -> None:
+    def other(line: ReportLine) -> None:
         if line.as_dict()["what"] == "queue_manager":
             manager.restore(now=later)
 

@@ -16,7 +16,7 @@ Finding = Literal["restored", "lost", "may_be_lost", "in_doubt"]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReportLine:
     """One line of the report."""
 
     finding: Finding
@@ -52,7 +52,7 @@ class Line:
 class Report:
     """Passes each line of the report to a function as soon as the line is known."""
 
-    def __init__(self, tell: Callable[[Line], object]) -> None:
+    def __init__(self, tell: Callable[[ReportLine], object]) -> None:
         self._tell = tell
 
     def add(
@@ -69,9 +69,9 @@ class Report:
     ) -> None:
         """Make one line of the report, and pass it on.
 
-        The arguments are the fields of :class:`Line`; ``more`` are further keys. ``count`` of a
+        The arguments are the fields of :class:`ReportLine`; ``more`` are further keys. ``count`` of a
         range defaults to the length of the range. For ``may_be_lost`` there is no default.
         """
         if count is None and first is not None and last is not None and finding != "may_be_lost":
             count = last - first + 1
-        self._tell(Line(finding, what, name, first, last, count, detail, more))
+        self._tell(ReportLine(finding, what, name, first, last, count, detail, more))

@@ -65,7 +65,7 @@ from srmp_spark.store.restore.outgoing import (
     runs_of,
 )
 from srmp_spark.store.restore.received import ReceivedState
-from srmp_spark.store.restore.report import Line, Report
+from srmp_spark.store.restore.report import Report, ReportLine
 from srmp_spark.store.restore.sessions import Sessions
 from srmp_spark.store.restore.stored_table import StoredTable
 from srmp_spark.store.restore.target import new_directory
@@ -113,7 +113,7 @@ RECEIPTS_READ_TO = "order_queue_read_to"
 def restore(
     state_uri: str,
     data_dir: Path,
-    tell: Callable[[Line], object],
+    tell: Callable[[ReportLine], object],
     *,
     queue_manager: str | None = None,
     force: bool = False,
