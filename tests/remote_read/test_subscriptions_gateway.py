@@ -37,7 +37,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
     Close,
     Found,
-    Open,
+    OpenConnection,
     OpenQueue,
     Read,
     ToMain,
@@ -399,7 +399,7 @@ def test_an_error_crosses_as_what_it_is(error: Exception):
 
 
 def test_a_password_is_in_no_text_of_what_crosses():
-    asked = Open(
+    asked = OpenConnection(
         1, RemoteHost("host", None), Credentials(level="privacy", user="u", password="secret")
     )
     assert "secret" not in repr(asked)
@@ -425,7 +425,7 @@ def test_servers_are_not_read_while_the_main_process_has_no_room(server: Foreign
     async def run() -> None:
         channel = Slow()
         connections = RemoteConnections(channel)  # type: ignore[arg-type]
-        connections.on_message(Open(1, host_of(server), Credentials()))
+        connections.on_message(OpenConnection(1, host_of(server), Credentials()))
         await sent(channel, 1)
         channel.is_congested = True
         connections.on_message(OpenQueue(1, 1, QUEUE_FORMAT, receive=True))
@@ -466,7 +466,7 @@ def test_answers_without_an_end_cost_the_connection_that_has_most_of_them(
         channel = Slow()
         connections = RemoteConnections(channel)  # type: ignore[arg-type]
         for number, each in enumerate(servers, 1):
-            connections.on_message(Open(number, host_of(each), Credentials()))
+            connections.on_message(OpenConnection(number, host_of(each), Credentials()))
             await sent(channel, 2 * number - 1)
             connections.on_message(OpenQueue(number, 1, QUEUE_FORMAT, receive=True))
             await sent(channel, 2 * number)

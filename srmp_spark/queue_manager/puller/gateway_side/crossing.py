@@ -35,13 +35,13 @@ from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKe
 from srmp_spark.signing_in.credentials import Credentials
 
 OPENING = 0
-"""The call number in :class:`Failed` that stands for :class:`Open` instead of a call."""
+"""The call number in :class:`Failed` that stands for :class:`OpenConnection` instead of a call."""
 
 
 # --- to the gateway -------------------------------------------------------------------------------
 
 
-class Open(msgspec.Struct, tag=True, frozen=True):
+class OpenConnection(msgspec.Struct, tag=True, frozen=True):
     """Requests that the gateway connects to a server and signs in.
 
     The answer is :class:`Opened` or :class:`Failed`.
@@ -116,7 +116,7 @@ class Close(msgspec.Struct, tag=True, frozen=True):
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
-    """Answers :class:`Open`: the server has accepted the connection and the sign-in."""
+    """Answers :class:`OpenConnection`: the server has accepted the connection and the sign-in."""
 
     connection: int
     address: tuple[str, int]
@@ -196,7 +196,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     perhaps_done: bool = False
 
 
-ToGateway = Open | OpenQueue | Read | End | MakeCursor | CloseCursor | Close
+ToGateway = OpenConnection | OpenQueue | Read | End | MakeCursor | CloseCursor | Close
 Call = OpenQueue | Read | End | MakeCursor | CloseCursor
 Answer = Done | Found | Unread | NotThere | EndAnswered | CursorMade
 ToMain = Opened | Answer | Failed

@@ -36,7 +36,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     End,
     EndAnswered,
     NotThere,
-    Open,
+    OpenConnection,
     Opened,
     OpenQueue,
     Read,
@@ -69,7 +69,7 @@ class RemoteConnection:
 
     def __init__(
         self,
-        asked: Open,
+        asked: OpenConnection,
         send: Callable[[ToMain], object],
         on_read: Callable[[], object],
         logged: LogOnce,
@@ -185,7 +185,7 @@ class RemoteConnections:
 
     def on_message(self, message: ToGateway) -> None:
         """Begin to carry out a request of the main process (:mod:`.crossing`)."""
-        if isinstance(message, Open):
+        if isinstance(message, OpenConnection):
             number = message.connection
             self._connections[number] = RemoteConnection(
                 message, self._send, lambda: self._count_unfinished(number), self._logged

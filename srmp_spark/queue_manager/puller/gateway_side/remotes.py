@@ -36,7 +36,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     Found,
     MakeCursor,
     NotThere,
-    Open,
+    OpenConnection,
     Opened,
     OpenQueue,
     Read,
@@ -107,7 +107,7 @@ class Remotes:
         )
         self._connections[number] = connection
         try:
-            await connection.connect(Open(number, host, credentials))
+            await connection.connect(OpenConnection(number, host, credentials))
         except BaseException:
             connection.close()
             raise
@@ -160,7 +160,7 @@ class RemoteConnection:
         self.calls_at_once = 1
         """Most calls that may be in flight at the same time."""
 
-    async def connect(self, asked: Open) -> None:
+    async def connect(self, asked: OpenConnection) -> None:
         """Let the gateway connect and sign in, and wait for that.
 
         Raises as :meth:`Remotes.connect`.
@@ -189,7 +189,7 @@ class RemoteConnection:
         call = next(self._calls)
         return await self._ask(call, make(self._number, call))
 
-    async def _ask(self, call: int, message: Open | Call) -> Opened | Answer:
+    async def _ask(self, call: int, message: OpenConnection | Call) -> Opened | Answer:
         if not self._is_open or not self._link.send(message):
             raise NotSentError(f"{self._where}: {GONE}")
         future: asyncio.Future[Opened | Answer] = asyncio.get_running_loop().create_future()
