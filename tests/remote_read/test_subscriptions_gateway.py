@@ -38,7 +38,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     Close,
     Found,
     OpenConnection,
-    OpenQueue,
+    OpenRemoteQueue,
     Read,
     ToMain,
     error_of,
@@ -428,7 +428,7 @@ def test_servers_are_not_read_while_the_main_process_has_no_room(server: Foreign
         connections.on_message(OpenConnection(1, host_of(server), Credentials()))
         await sent(channel, 1)
         channel.is_congested = True
-        connections.on_message(OpenQueue(1, 1, QUEUE_FORMAT, receive=True))
+        connections.on_message(OpenRemoteQueue(1, 1, QUEUE_FORMAT, receive=True))
         await sent(channel, 2)
         for call in (2, 3, 4):
             connections.on_message(Read(1, call, int(Action.RECEIVE), 0.0, 0, 0))
@@ -468,7 +468,7 @@ def test_answers_without_an_end_cost_the_connection_that_has_most_of_them(
         for number, each in enumerate(servers, 1):
             connections.on_message(OpenConnection(number, host_of(each), Credentials()))
             await sent(channel, 2 * number - 1)
-            connections.on_message(OpenQueue(number, 1, QUEUE_FORMAT, receive=True))
+            connections.on_message(OpenRemoteQueue(number, 1, QUEUE_FORMAT, receive=True))
             await sent(channel, 2 * number)
         servers[0].instead, servers[1].instead = begins(6), begins(5)
         connections.on_message(Read(1, 2, int(Action.RECEIVE), 0.0, 0, 0))

@@ -56,7 +56,7 @@ class OpenConnection(msgspec.Struct, tag=True, frozen=True):
     """
 
 
-class OpenQueue(msgspec.Struct, tag=True, frozen=True):
+class OpenRemoteQueue(msgspec.Struct, tag=True, frozen=True):
     """Requests to open the one queue of a connection. The answer is :class:`Done`."""
 
     connection: int
@@ -196,8 +196,8 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     perhaps_done: bool = False
 
 
-ToGateway = OpenConnection | OpenQueue | Read | End | MakeCursor | CloseCursor | Close
-Call = OpenQueue | Read | End | MakeCursor | CloseCursor
+ToGateway = OpenConnection | OpenRemoteQueue | Read | End | MakeCursor | CloseCursor | Close
+Call = OpenRemoteQueue | Read | End | MakeCursor | CloseCursor
 Answer = Done | Found | Unread | NotThere | EndAnswered | CursorMade
 ToMain = Opened | Answer | Failed
 

@@ -38,7 +38,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     NotThere,
     OpenConnection,
     Opened,
-    OpenQueue,
+    OpenRemoteQueue,
     Read,
     ToGateway,
     Unread,
@@ -138,7 +138,7 @@ class RemoteConnection:
         number, call, client = self._number, asked.call, self.client
         if client is None:
             raise NotSentError(f"{self._host.text}: there is no connection")
-        if isinstance(asked, OpenQueue):
+        if isinstance(asked, OpenRemoteQueue):
             self._queue = await RemoteQueue.open(client, asked.format, receive=asked.receive)
             return Done(number, call)
         queue = self._queue

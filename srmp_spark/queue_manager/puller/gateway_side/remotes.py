@@ -38,7 +38,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     NotThere,
     OpenConnection,
     Opened,
-    OpenQueue,
+    OpenRemoteQueue,
     Read,
     ToGateway,
     ToMain,
@@ -176,7 +176,7 @@ class RemoteConnection:
         With ``receive`` messages can be received from it, otherwise only peeked. Raises
         :class:`RemoteReadError` and :class:`RemoteLostError`.
         """
-        await self.call(lambda number, call: OpenQueue(number, call, queue, receive))
+        await self.call(lambda number, call: OpenRemoteQueue(number, call, queue, receive))
         return CrossedQueue(self)
 
     async def call(self, make: Callable[[int, int], Call]) -> Opened | Answer:
