@@ -39,7 +39,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     Found,
     OpenConnection,
     OpenRemoteQueue,
-    Read,
+    StartReceive,
     ToMain,
     error_of,
     failed_of,
@@ -431,7 +431,7 @@ def test_servers_are_not_read_while_the_main_process_has_no_room(server: Foreign
         connections.on_message(OpenRemoteQueue(1, 1, QUEUE_FORMAT, receive=True))
         await sent(channel, 2)
         for call in (2, 3, 4):
-            connections.on_message(Read(1, call, int(Action.RECEIVE), 0.0, 0, 0))
+            connections.on_message(StartReceive(1, call, int(Action.RECEIVE), 0.0, 0, 0))
         await asyncio.sleep(0.3)
         assert len(channel.sent) == 2, "the answers are in the socket"
         channel.is_congested = False
@@ -471,11 +471,11 @@ def test_answers_without_an_end_cost_the_connection_that_has_most_of_them(
             connections.on_message(OpenRemoteQueue(number, 1, QUEUE_FORMAT, receive=True))
             await sent(channel, 2 * number)
         servers[0].instead, servers[1].instead = begins(6), begins(5)
-        connections.on_message(Read(1, 2, int(Action.RECEIVE), 0.0, 0, 0))
+        connections.on_message(StartReceive(1, 2, int(Action.RECEIVE), 0.0, 0, 0))
         await asyncio.sleep(0.3)
         assert connections._unfinished == {1: 300_000}
         for call in (2, 3, 4):
-            connections.on_message(Read(2, call, int(Action.RECEIVE), 0.0, 0, 0))
+            connections.on_message(StartReceive(2, call, int(Action.RECEIVE), 0.0, 0, 0))
         await sent(channel, 7)
         await asyncio.sleep(0.1)
         failed = channel.sent[4:]

@@ -65,7 +65,7 @@ class OpenRemoteQueue(msgspec.Struct, tag=True, frozen=True):
     receive: bool
 
 
-class Read(msgspec.Struct, tag=True, frozen=True):
+class StartReceive(msgspec.Struct, tag=True, frozen=True):
     """Requests the call R_StartReceive, which reads one message.
 
     The answer is :class:`Found`, :class:`Unread` or :class:`NotThere`. ``wait_s`` is in seconds.
@@ -132,7 +132,7 @@ class Done(msgspec.Struct, tag=True, frozen=True):
 
 
 class Found(msgspec.Struct, tag=True, frozen=True):
-    """Answers :class:`Read` with a whole message. :func:`pulled_of_found` returns the message."""
+    """Answers :class:`StartReceive` with a whole message. :func:`pulled_of_found` returns the message."""
 
     connection: int
     call: int
@@ -148,7 +148,7 @@ class Found(msgspec.Struct, tag=True, frozen=True):
 
 
 class Unread(msgspec.Struct, tag=True, frozen=True):
-    """Answers :class:`Read`: the message was read, and its parts do not fit together."""
+    """Answers :class:`StartReceive`: the message was read, and its parts do not fit together."""
 
     connection: int
     call: int
@@ -157,7 +157,7 @@ class Unread(msgspec.Struct, tag=True, frozen=True):
 
 
 class NotThere(msgspec.Struct, tag=True, frozen=True):
-    """Answers :class:`Read`: there is no message. ``status`` is the server's HRESULT."""
+    """Answers :class:`StartReceive`: there is no message. ``status`` is the server's HRESULT."""
 
     connection: int
     call: int
@@ -196,8 +196,8 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     perhaps_done: bool = False
 
 
-ToGateway = OpenConnection | OpenRemoteQueue | Read | End | MakeCursor | CloseCursor | Close
-Call = OpenRemoteQueue | Read | End | MakeCursor | CloseCursor
+ToGateway = OpenConnection | OpenRemoteQueue | StartReceive | End | MakeCursor | CloseCursor | Close
+Call = OpenRemoteQueue | StartReceive | End | MakeCursor | CloseCursor
 Answer = Done | Found | Unread | NotThere | EndAnswered | CursorMade
 ToMain = Opened | Answer | Failed
 

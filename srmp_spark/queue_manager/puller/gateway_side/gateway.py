@@ -39,7 +39,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OpenConnection,
     Opened,
     OpenRemoteQueue,
-    Read,
+    StartReceive,
     ToGateway,
     Unread,
     crossable,
@@ -144,7 +144,7 @@ class RemoteConnection:
         queue = self._queue
         if queue is None:
             raise LocalProtocolError("a call to a queue that is not open")
-        if isinstance(asked, Read):
+        if isinstance(asked, StartReceive):
             found = await queue.read(
                 Action(asked.action),
                 wait_s=asked.wait_s,

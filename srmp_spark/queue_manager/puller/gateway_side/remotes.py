@@ -39,7 +39,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OpenConnection,
     Opened,
     OpenRemoteQueue,
-    Read,
+    StartReceive,
     ToGateway,
     ToMain,
     Unread,
@@ -244,7 +244,7 @@ class CrossedQueue:
     ) -> Pulled | Unreadable | Status:
         """Read one message, as :meth:`.ReadableQueue.read` describes."""
         answer = await self._connection.call(
-            lambda number, call: Read(number, call, int(action), wait_s, lookup_id, cursor)
+            lambda number, call: StartReceive(number, call, int(action), wait_s, lookup_id, cursor)
         )
         if isinstance(answer, Found):
             return pulled_of_found(answer)
