@@ -79,7 +79,7 @@ class StartReceive(msgspec.Struct, tag=True, frozen=True):
     cursor: int
 
 
-class End(msgspec.Struct, tag=True, frozen=True):
+class EndReceive(msgspec.Struct, tag=True, frozen=True):
     """Requests the call R_EndReceive, which removes or unlocks a locked message.
 
     The answer is :class:`EndAnswered`. ``request`` names the lock.
@@ -165,7 +165,7 @@ class NotThere(msgspec.Struct, tag=True, frozen=True):
 
 
 class EndAnswered(msgspec.Struct, tag=True, frozen=True):
-    """Answers :class:`End` with its result."""
+    """Answers :class:`EndReceive` with its result."""
 
     connection: int
     call: int
@@ -196,8 +196,10 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     perhaps_done: bool = False
 
 
-ToGateway = OpenConnection | OpenRemoteQueue | StartReceive | End | MakeCursor | CloseCursor | Close
-Call = OpenRemoteQueue | StartReceive | End | MakeCursor | CloseCursor
+ToGateway = (
+    OpenConnection | OpenRemoteQueue | StartReceive | EndReceive | MakeCursor | CloseCursor | Close
+)
+Call = OpenRemoteQueue | StartReceive | EndReceive | MakeCursor | CloseCursor
 Answer = Done | Found | Unread | NotThere | EndAnswered | CursorMade
 ToMain = Opened | Answer | Failed
 

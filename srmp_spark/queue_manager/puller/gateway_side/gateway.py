@@ -33,8 +33,8 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     CloseCursor,
     CursorMade,
     Done,
-    End,
     EndAnswered,
+    EndReceive,
     NotThere,
     OpenConnection,
     Opened,
@@ -156,7 +156,7 @@ class RemoteConnection:
             if isinstance(found, Unreadable):
                 return Unread(number, call, found.request, crossable(found.reason))
             return NotThere(number, call, int(found))
-        if isinstance(asked, End):
+        if isinstance(asked, EndReceive):
             return EndAnswered(number, call, await queue.end(asked.request, keep=asked.keep))
         if isinstance(asked, CloseCursor):
             await queue.close_cursor(asked.cursor)

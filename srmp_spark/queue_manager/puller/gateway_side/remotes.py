@@ -30,8 +30,8 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     Close,
     CloseCursor,
     CursorMade,
-    End,
     EndAnswered,
+    EndReceive,
     Failed,
     Found,
     MakeCursor,
@@ -256,7 +256,9 @@ class CrossedQueue:
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
         """Remove or unlock a message, as :meth:`.ReadableQueue.end` describes."""
-        answer = await self._connection.call(lambda number, call: End(number, call, request, keep))
+        answer = await self._connection.call(
+            lambda number, call: EndReceive(number, call, request, keep)
+        )
         if not isinstance(answer, EndAnswered):
             raise _unexpected(answer)
         return answer.ended
