@@ -35,7 +35,7 @@ from srmp_spark.queue_manager.puller.gateway_side import gateway
 from srmp_spark.queue_manager.puller.gateway_side.connection import RpcClient
 from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
-    Close,
+    CloseConnection,
     Found,
     OpenConnection,
     OpenRemoteQueue,
@@ -438,7 +438,7 @@ def test_servers_are_not_read_while_the_main_process_has_no_room(server: Foreign
         connections.on_room()
         await sent(channel, 5)
         assert [each.status for each in channel.sent[2:]] == [int(Status.MQ_ERROR_IO_TIMEOUT)] * 3
-        connections.on_message(Close(1))
+        connections.on_message(CloseConnection(1))
 
     asyncio.run(run())
 
@@ -483,7 +483,7 @@ def test_answers_without_an_end_cost_the_connection_that_has_most_of_them(
         assert all("UNFINISHED_MAX is 1000000" in each.text for each in failed)
         assert connections._unfinished == {1: 300_000}, "the other one waits on"
         for number in (1, 2):
-            connections.on_message(Close(number))
+            connections.on_message(CloseConnection(number))
         assert connections._unfinished == {}
 
     with ForeignServer(seed=1) as first, ForeignServer(seed=2) as second:

@@ -106,7 +106,7 @@ class CloseCursor(msgspec.Struct, tag=True, frozen=True):
     cursor: int
 
 
-class Close(msgspec.Struct, tag=True, frozen=True):
+class CloseConnection(msgspec.Struct, tag=True, frozen=True):
     """Requests to end a connection at once, or the attempt to make it. There is no answer."""
 
     connection: int
@@ -197,7 +197,13 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
 
 ToGateway = (
-    OpenConnection | OpenRemoteQueue | StartReceive | EndReceive | MakeCursor | CloseCursor | Close
+    OpenConnection
+    | OpenRemoteQueue
+    | StartReceive
+    | EndReceive
+    | MakeCursor
+    | CloseCursor
+    | CloseConnection
 )
 Call = OpenRemoteQueue | StartReceive | EndReceive | MakeCursor | CloseCursor
 Answer = Done | Found | Unread | NotThere | EndAnswered | CursorMade

@@ -29,7 +29,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
     Answer,
     Call,
-    Close,
+    CloseConnection,
     CloseCursor,
     CursorMade,
     Done,
@@ -190,7 +190,7 @@ class RemoteConnections:
             self._connections[number] = RemoteConnection(
                 message, self._send, lambda: self._count_unfinished(number), self._logged
             )
-        elif isinstance(message, Close):
+        elif isinstance(message, CloseConnection):
             connection = self._connections.pop(message.connection, None)
             self._unfinished.pop(message.connection, None)
             if connection is not None:

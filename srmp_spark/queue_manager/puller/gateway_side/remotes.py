@@ -27,7 +27,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
     Answer,
     Call,
-    Close,
+    CloseConnection,
     CloseCursor,
     CursorMade,
     EndAnswered,
@@ -223,7 +223,7 @@ class RemoteConnection:
         The server unlocks everything that the connection has locked.
         """
         if self._is_open:
-            self._link.send(Close(self._number))
+            self._link.send(CloseConnection(self._number))
         self.lost()
         self._on_closed(self._number)
 
