@@ -44,7 +44,7 @@ OPENING = 0
 class OpenConnection(msgspec.Struct, tag=True, frozen=True):
     """Requests that the gateway connects to a server and signs in.
 
-    The answer is :class:`Opened` or :class:`Failed`.
+    The answer is :class:`ConnectionOpened` or :class:`Failed`.
     """
 
     connection: int
@@ -115,7 +115,7 @@ class CloseConnection(msgspec.Struct, tag=True, frozen=True):
 # --- to the main process --------------------------------------------------------------------------
 
 
-class Opened(msgspec.Struct, tag=True, frozen=True):
+class ConnectionOpened(msgspec.Struct, tag=True, frozen=True):
     """Answers :class:`OpenConnection`: the server has accepted the connection and the sign-in."""
 
     connection: int
@@ -207,7 +207,7 @@ ToGateway = (
 )
 Call = OpenRemoteQueue | StartReceive | EndReceive | MakeCursor | CloseCursor
 Answer = Done | Found | Unread | NotThere | EndAnswered | CursorMade
-ToMain = Opened | Answer | Failed
+ToMain = ConnectionOpened | Answer | Failed
 
 
 # --- values that cross in parts -------------------------------------------------------------------

@@ -31,13 +31,13 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     Call,
     CloseConnection,
     CloseCursor,
+    ConnectionOpened,
     CursorMade,
     Done,
     EndAnswered,
     EndReceive,
     NotThere,
     OpenConnection,
-    Opened,
     OpenRemoteQueue,
     StartReceive,
     ToGateway,
@@ -122,7 +122,7 @@ class RemoteConnection:
                 lambda: asyncio.to_thread(self._credentials.settings, host),
             )
             client.on_read = self._on_read
-            self._send(Opened(self._number, client.address, client.calls_at_once))
+            self._send(ConnectionOpened(self._number, client.address, client.calls_at_once))
         except Exception as error:
             # The main process decides what each error means.
             self._fail(OPENING, error)

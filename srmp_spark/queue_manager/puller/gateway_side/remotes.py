@@ -29,6 +29,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     Call,
     CloseConnection,
     CloseCursor,
+    ConnectionOpened,
     CursorMade,
     EndAnswered,
     EndReceive,
@@ -37,7 +38,6 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     MakeCursor,
     NotThere,
     OpenConnection,
-    Opened,
     OpenRemoteQueue,
     StartReceive,
     ToGateway,
@@ -152,7 +152,7 @@ class RemoteConnection:
         self._link = link
         self._calls = calls
         self._on_closed = on_closed
-        self._waiting: dict[int, asyncio.Future[Opened | Answer]] = {}
+        self._waiting: dict[int, asyncio.Future[ConnectionOpened | Answer]] = {}
         """Callers that wait for an answer, by the number of their call."""
         self._is_open = True
         self.address = ("", 0)
@@ -166,7 +166,7 @@ class RemoteConnection:
         Raises as :meth:`Remotes.connect`.
         """
         opened = await self._ask(OPENING, asked)
-        if not isinstance(opened, Opened):
+        if not isinstance(opened, ConnectionOpened):
             raise _unexpected(opened)
         self.address, self.calls_at_once = opened.address, opened.calls_at_once
 
@@ -179,7 +179,7 @@ class RemoteConnection:
         await self.call(lambda number, call: OpenRemoteQueue(number, call, queue, receive))
         return CrossedQueue(self)
 
-    async def call(self, make: Callable[[int, int], Call]) -> Opened | Answer:
+    async def call(self, make: Callable[[int, int], Call]) -> ConnectionOpened | Answer:
         """Send a request to the gateway, wait for its answer, and return the answer.
 
         ``make`` makes the request from the number of this connection and the number of the new
@@ -189,10 +189,12 @@ class RemoteConnection:
         call = next(self._calls)
         return await self._ask(call, make(self._number, call))
 
-    async def _ask(self, call: int, message: OpenConnection | Call) -> Opened | Answer:
+    async def _ask(self, call: int, message: OpenConnection | Call) -> ConnectionOpened | Answer:
         if not self._is_open or not self._link.send(message):
             raise NotSentError(f"{self._where}: {GONE}")
-        future: asyncio.Future[Opened | Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ConnectionOpened | Answer] = (
+            asyncio.get_running_loop().create_future()
+        )
         self._waiting[call] = future
         try:
             return await future
@@ -201,7 +203,9 @@ class RemoteConnection:
 
     def receive(self, message: ToMain) -> None:
         """Pass an answer of the gateway to the caller that waits for it, if there still is one."""
-        future = self._waiting.get(OPENING if isinstance(message, Opened) else message.call)
+        future = self._waiting.get(
+            OPENING if isinstance(message, ConnectionOpened) else message.call
+        )
         if future is None or future.done():
             # The caller was cancelled.
             return
@@ -275,5 +279,5 @@ class CrossedQueue:
         await self._connection.call(lambda number, call: CloseCursor(number, call, cursor))
 
 
-def _unexpected(answer: Opened | Answer) -> TypeError:
+def _unexpected(answer: ConnectionOpened | Answer) -> TypeError:
     return TypeError(f"the gateway of subscriptions answered {type(answer).__name__}")
