@@ -57,7 +57,7 @@ class OpenConnection(msgspec.Struct, tag=True, frozen=True):
 
 
 class OpenRemoteQueue(msgspec.Struct, tag=True, frozen=True):
-    """Requests to open the one queue of a connection. The answer is :class:`Done`."""
+    """Requests to open the one queue of a connection. The answer is :class:`CallDone`."""
 
     connection: int
     call: int
@@ -99,7 +99,7 @@ class MakeCursor(msgspec.Struct, tag=True, frozen=True):
 
 
 class CloseCursor(msgspec.Struct, tag=True, frozen=True):
-    """Requests the call R_CloseCursor. The answer is :class:`Done`."""
+    """Requests the call R_CloseCursor. The answer is :class:`CallDone`."""
 
     connection: int
     call: int
@@ -124,7 +124,7 @@ class ConnectionOpened(msgspec.Struct, tag=True, frozen=True):
     calls_at_once: int
 
 
-class Done(msgspec.Struct, tag=True, frozen=True):
+class CallDone(msgspec.Struct, tag=True, frozen=True):
     """Answers a call without a result: it was carried out."""
 
     connection: int
@@ -206,7 +206,7 @@ ToGateway = (
     | CloseConnection
 )
 Call = OpenRemoteQueue | StartReceive | EndReceive | MakeCursor | CloseCursor
-Answer = Done | Found | Unread | NotThere | EndAnswered | CursorMade
+Answer = CallDone | Found | Unread | NotThere | EndAnswered | CursorMade
 ToMain = ConnectionOpened | Answer | Failed
 
 

@@ -29,11 +29,11 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
     Answer,
     Call,
+    CallDone,
     CloseConnection,
     CloseCursor,
     ConnectionOpened,
     CursorMade,
-    Done,
     EndAnswered,
     EndReceive,
     NotThere,
@@ -140,7 +140,7 @@ class RemoteConnection:
             raise NotSentError(f"{self._host.text}: there is no connection")
         if isinstance(asked, OpenRemoteQueue):
             self._queue = await RemoteQueue.open(client, asked.format, receive=asked.receive)
-            return Done(number, call)
+            return CallDone(number, call)
         queue = self._queue
         if queue is None:
             raise LocalProtocolError("a call to a queue that is not open")
@@ -160,7 +160,7 @@ class RemoteConnection:
             return EndAnswered(number, call, await queue.end(asked.request, keep=asked.keep))
         if isinstance(asked, CloseCursor):
             await queue.close_cursor(asked.cursor)
-            return Done(number, call)
+            return CallDone(number, call)
         return CursorMade(number, call, await queue.cursor())
 
     def _fail(self, call: int, error: Exception) -> None:
