@@ -36,7 +36,7 @@ from srmp_spark.queue_manager.puller.gateway_side.connection import RpcClient
 from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
     CloseConnection,
-    Found,
+    MessageFound,
     OpenConnection,
     OpenRemoteQueue,
     StartReceive,
@@ -373,7 +373,7 @@ def test_a_message_crosses_as_it_was_read_and_its_body_once(body: bytes, is_in_p
     )
     pulled = Pulled(PulledKey(2**64 - 1, "{g}\\1"), packet, message, PulledState.HANDED, 5)
     found = crossed(found_of(1, 2, pulled))
-    assert isinstance(found, Found)
+    assert isinstance(found, MessageFound)
     back = pulled_of_found(found)
     assert (back.key, back.raw, back.message, back.state, back.request) == (
         pulled.key, packet, message, PulledState.HANDED, 5
@@ -390,7 +390,7 @@ def test_a_message_crosses_as_it_was_read_and_its_body_once(body: bytes, is_in_p
 )  # fmt: skip
 def test_an_error_crosses_as_what_it_is(error: Exception):
     failed = crossed(failed_of(1, OPENING, error))
-    assert not isinstance(failed, Found)
+    assert not isinstance(failed, MessageFound)
     back = error_of(failed)  # type: ignore[arg-type]
     assert type(back) is (SrmpSparkError if isinstance(error, OSError) else type(error))
     assert str(back) == str(error).replace("\ud800", "\\ud800")

@@ -68,7 +68,7 @@ class OpenRemoteQueue(msgspec.Struct, tag=True, frozen=True):
 class StartReceive(msgspec.Struct, tag=True, frozen=True):
     """Requests the call R_StartReceive, which reads one message.
 
-    The answer is :class:`Found`, :class:`Unread` or :class:`NotThere`. ``wait_s`` is in seconds.
+    The answer is :class:`MessageFound`, :class:`Unread` or :class:`NotThere`. ``wait_s`` is in seconds.
     """
 
     connection: int
@@ -131,7 +131,7 @@ class CallDone(msgspec.Struct, tag=True, frozen=True):
     call: int
 
 
-class Found(msgspec.Struct, tag=True, frozen=True):
+class MessageFound(msgspec.Struct, tag=True, frozen=True):
     """Answers :class:`StartReceive` with a whole message. :func:`pulled_of_found` returns the message."""
 
     connection: int
@@ -206,15 +206,15 @@ ToGateway = (
     | CloseConnection
 )
 Call = OpenRemoteQueue | StartReceive | EndReceive | MakeCursor | CloseCursor
-Answer = CallDone | Found | Unread | NotThere | EndAnswered | CursorMade
+Answer = CallDone | MessageFound | Unread | NotThere | EndAnswered | CursorMade
 ToMain = ConnectionOpened | Answer | Failed
 
 
 # --- values that cross in parts -------------------------------------------------------------------
 
 
-def found_of(connection: int, call: int, pulled: Pulled) -> Found:
-    """Return the answer :class:`Found` for the message ``pulled``.
+def found_of(connection: int, call: int, pulled: Pulled) -> MessageFound:
+    """Return the answer :class:`MessageFound` for the message ``pulled``.
 
     If the packet contains the body as it is, the body is sent once, as a part of the packet.
     """
@@ -222,7 +222,7 @@ def found_of(connection: int, call: int, pulled: Pulled) -> Found:
     at = pulled.raw.find(message.body) if message.body else -1
     if at >= 0:
         message = message._replace(body=b"")
-    return Found(
+    return MessageFound(
         connection,
         call,
         pulled.request,
@@ -234,8 +234,8 @@ def found_of(connection: int, call: int, pulled: Pulled) -> Found:
     )
 
 
-def pulled_of_found(found: Found) -> Pulled:
-    """Return the message that an answer :class:`Found` carries, as locked or peeked just now."""
+def pulled_of_found(found: MessageFound) -> Pulled:
+    """Return the message that an answer :class:`MessageFound` carries, as locked or peeked just now."""
     message, packet = found.message, found.packet
     if found.body_at >= 0:
         message = message._replace(body=packet[found.body_at : found.body_at + found.body_size])

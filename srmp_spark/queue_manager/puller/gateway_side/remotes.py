@@ -34,8 +34,8 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     EndAnswered,
     EndReceive,
     Failed,
-    Found,
     MakeCursor,
+    MessageFound,
     NotThere,
     OpenConnection,
     OpenRemoteQueue,
@@ -250,7 +250,7 @@ class CrossedQueue:
         answer = await self._connection.call(
             lambda number, call: StartReceive(number, call, int(action), wait_s, lookup_id, cursor)
         )
-        if isinstance(answer, Found):
+        if isinstance(answer, MessageFound):
             return pulled_of_found(answer)
         if isinstance(answer, Unread):
             return Unreadable(answer.request, answer.reason)
