@@ -68,7 +68,7 @@ class OpenRemoteQueue(msgspec.Struct, tag=True, frozen=True):
 class StartReceive(msgspec.Struct, tag=True, frozen=True):
     """Requests the call R_StartReceive, which reads one message.
 
-    The answer is :class:`MessageFound`, :class:`Unread` or :class:`NotThere`. ``wait_s`` is in seconds.
+    The answer is :class:`MessageFound`, :class:`MessageUnreadable` or :class:`NotThere`. ``wait_s`` is in seconds.
     """
 
     connection: int
@@ -147,7 +147,7 @@ class MessageFound(msgspec.Struct, tag=True, frozen=True):
     body_size: int
 
 
-class Unread(msgspec.Struct, tag=True, frozen=True):
+class MessageUnreadable(msgspec.Struct, tag=True, frozen=True):
     """Answers :class:`StartReceive`: the message was read, and its parts do not fit together."""
 
     connection: int
@@ -206,7 +206,7 @@ ToGateway = (
     | CloseConnection
 )
 Call = OpenRemoteQueue | StartReceive | EndReceive | MakeCursor | CloseCursor
-Answer = CallDone | MessageFound | Unread | NotThere | EndAnswered | CursorMade
+Answer = CallDone | MessageFound | MessageUnreadable | NotThere | EndAnswered | CursorMade
 ToMain = ConnectionOpened | Answer | Failed
 
 

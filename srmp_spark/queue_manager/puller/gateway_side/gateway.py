@@ -36,12 +36,12 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     CursorMade,
     EndAnswered,
     EndReceive,
+    MessageUnreadable,
     NotThere,
     OpenConnection,
     OpenRemoteQueue,
     StartReceive,
     ToGateway,
-    Unread,
     crossable,
     failed_of,
     found_of,
@@ -154,7 +154,7 @@ class RemoteConnection:
             if isinstance(found, Pulled):
                 return found_of(number, call, found)
             if isinstance(found, Unreadable):
-                return Unread(number, call, found.request, crossable(found.reason))
+                return MessageUnreadable(number, call, found.request, crossable(found.reason))
             return NotThere(number, call, int(found))
         if isinstance(asked, EndReceive):
             return EndAnswered(number, call, await queue.end(asked.request, keep=asked.keep))

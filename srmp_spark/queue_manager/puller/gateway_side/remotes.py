@@ -36,13 +36,13 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     Failed,
     MakeCursor,
     MessageFound,
+    MessageUnreadable,
     NotThere,
     OpenConnection,
     OpenRemoteQueue,
     StartReceive,
     ToGateway,
     ToMain,
-    Unread,
     error_of,
     pulled_of_found,
 )
@@ -252,7 +252,7 @@ class CrossedQueue:
         )
         if isinstance(answer, MessageFound):
             return pulled_of_found(answer)
-        if isinstance(answer, Unread):
+        if isinstance(answer, MessageUnreadable):
             return Unreadable(answer.request, answer.reason)
         if isinstance(answer, NotThere):
             return Status(answer.status)
