@@ -35,7 +35,7 @@ from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKe
 from srmp_spark.signing_in.credentials import Credentials
 
 OPENING = 0
-"""The call number in :class:`Failed` that stands for :class:`OpenConnection` instead of a call."""
+"""The call number in :class:`RemoteCallFailed` that stands for :class:`OpenConnection` instead of a call."""
 
 
 # --- to the gateway -------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ OPENING = 0
 class OpenConnection(msgspec.Struct, tag=True, frozen=True):
     """Requests that the gateway connects to a server and signs in.
 
-    The answer is :class:`ConnectionOpened` or :class:`Failed`.
+    The answer is :class:`ConnectionOpened` or :class:`RemoteCallFailed`.
     """
 
     connection: int
@@ -180,7 +180,7 @@ class CursorMade(msgspec.Struct, tag=True, frozen=True):
     cursor: int
 
 
-class Failed(msgspec.Struct, tag=True, frozen=True):
+class RemoteCallFailed(msgspec.Struct, tag=True, frozen=True):
     """Answers that a call failed, or that the connection could not be made.
 
     :func:`error_of` returns the error to raise.
@@ -207,7 +207,7 @@ ToGateway = (
 )
 Call = OpenRemoteQueue | StartReceive | EndReceive | MakeCursor | CloseCursor
 Answer = CallDone | MessageFound | MessageUnreadable | NotThere | EndAnswered | CursorMade
-ToMain = ConnectionOpened | Answer | Failed
+ToMain = ConnectionOpened | Answer | RemoteCallFailed
 
 
 # --- values that cross in parts -------------------------------------------------------------------
@@ -242,19 +242,19 @@ def pulled_of_found(found: MessageFound) -> Pulled:
     return Pulled(found.key, packet, message, PulledState.HANDED, found.request)
 
 
-def failed_of(connection: int, call: int, error: Exception) -> Failed:
-    """Return the answer :class:`Failed` that carries ``error`` to the main process."""
+def failed_of(connection: int, call: int, error: Exception) -> RemoteCallFailed:
+    """Return the answer :class:`RemoteCallFailed` that carries ``error`` to the main process."""
     text = crossable(str(error))
     if isinstance(error, RemoteReadError):
-        return Failed(connection, call, "refused", text, error.status, error.perhaps_done)
+        return RemoteCallFailed(connection, call, "refused", text, error.status, error.perhaps_done)
     kind: Literal["lost", "not-sent", "other"] = "other"
     if isinstance(error, RemoteLostError):
         kind = "not-sent" if isinstance(error, NotSentError) else "lost"
-    return Failed(connection, call, kind, text)
+    return RemoteCallFailed(connection, call, kind, text)
 
 
-def error_of(failed: Failed) -> SrmpSparkError:
-    """Return the exception that an answer :class:`Failed` carries. The caller raises it."""
+def error_of(failed: RemoteCallFailed) -> SrmpSparkError:
+    """Return the exception that an answer :class:`RemoteCallFailed` carries. The caller raises it."""
     if failed.kind == "refused":
         return RemoteReadError(failed.text, failed.status, perhaps_done=failed.perhaps_done)
     kinds = {"lost": RemoteLostError, "not-sent": NotSentError}

@@ -33,13 +33,13 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     CursorMade,
     EndAnswered,
     EndReceive,
-    Failed,
     MakeCursor,
     MessageFound,
     MessageUnreadable,
     NotThere,
     OpenConnection,
     OpenRemoteQueue,
+    RemoteCallFailed,
     StartReceive,
     ToGateway,
     ToMain,
@@ -209,7 +209,7 @@ class RemoteConnection:
         if future is None or future.done():
             # The caller was cancelled.
             return
-        if isinstance(message, Failed):
+        if isinstance(message, RemoteCallFailed):
             future.set_exception(error_of(message))
         else:
             future.set_result(message)
