@@ -15,7 +15,7 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import DOUBTFUL, TRANSITIONS, PulledEvent, PulledState
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.answers import UnreadableMessage
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledState as State
 from srmp_spark.queue_manager.puller.gateway_side.remote import RemoteQueue
@@ -202,7 +202,7 @@ def test_a_puller_that_does_it_wrong_is_found_out(monkeypatch, wrong):
             found = await queue.read(action, lookup_id=message.key.lookup_id)
             if isinstance(found, Status):
                 return PulledEvent.GONE
-            if isinstance(found, Unreadable):
+            if isinstance(found, UnreadableMessage):
                 raise TypeError
             if action is Action.LOOKUP_PEEK_CURRENT:
                 return await mover._lock_again(queue, message, message.key.lookup_id)

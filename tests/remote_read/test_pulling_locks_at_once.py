@@ -12,7 +12,7 @@ from srmp_spark.message import Message
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.answers import UnreadableMessage
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.moving_and_copying import locks as locks_module
 from srmp_spark.queue_manager.puller.moving_and_copying.locks import Locks
@@ -22,13 +22,15 @@ class Backwards:
     """A queue whose server gives what it has to the youngest of the reads that wait, as threads may."""
 
     def __init__(
-        self, answers: Sequence[int | Unreadable | Status], calls_at_once: int = 32
+        self, answers: Sequence[int | UnreadableMessage | Status], calls_at_once: int = 32
     ) -> None:
         self.answers = list(answers)
         self.calls_at_once = calls_at_once
         self.most = self.waiting = self.calls = 0
 
-    async def read(self, action: Action, *, wait_s: float = 0.0) -> Pulled | Unreadable | Status:
+    async def read(
+        self, action: Action, *, wait_s: float = 0.0
+    ) -> Pulled | UnreadableMessage | Status:
         assert action is Action.RECEIVE
         self.calls += 1
         self.waiting += 1
@@ -99,7 +101,7 @@ def test_a_batch_has_no_more_than_its_limit(
 
 
 def test_what_cannot_be_read_is_held_and_the_rest_goes_on() -> None:
-    queue = Backwards([1, Unreadable(7, "no packet"), 2, 3])
+    queue = Backwards([1, UnreadableMessage(7, "no packet"), 2, 3])
     locks = asyncio.run(batch(queue))
     assert ids(locks) == [1, 2, 3]
     assert [each.request for each in locks.unreadable] == [7]

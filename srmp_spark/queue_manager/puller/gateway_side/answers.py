@@ -14,7 +14,7 @@ from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
 
 
-class Unreadable(NamedTuple):
+class UnreadableMessage(NamedTuple):
     """A message in the remote queue whose parts do not fit together.
 
     It never becomes a row of a queue and is never removed.
@@ -51,8 +51,8 @@ class ReadableQueue(Protocol):
 
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
-    ) -> Pulled | Unreadable | Status:
-        """Read (R_StartReceive) and return one message, an :class:`Unreadable`, or a status.
+    ) -> Pulled | UnreadableMessage | Status:
+        """Read (R_StartReceive) and return one message, an :class:`UnreadableMessage`, or a status.
 
         A status means that there is no message. If ``action`` receives, the message is locked for
         this connection until :meth:`end`. ``wait_s`` is the longest wait for a message, in seconds.

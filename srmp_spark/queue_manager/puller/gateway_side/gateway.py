@@ -23,7 +23,7 @@ from srmp_spark.mqrr.client.failures import NotSentError
 from srmp_spark.queue_manager.gateway.control import GatewaySettings
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
 from srmp_spark.queue_manager.log_once import LogOnce
-from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.answers import UnreadableMessage
 from srmp_spark.queue_manager.puller.gateway_side.connection import RpcClient
 from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
@@ -153,7 +153,7 @@ class RemoteConnection:
             )
             if isinstance(found, Pulled):
                 return found_of(number, call, found)
-            if isinstance(found, Unreadable):
+            if isinstance(found, UnreadableMessage):
                 return MessageUnreadable(number, call, found.request, crossable(found.reason))
             return NotThere(number, call, int(found))
         if isinstance(asked, EndReceive):

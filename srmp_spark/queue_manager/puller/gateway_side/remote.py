@@ -15,7 +15,7 @@ from srmp_spark.mqrr.packets.sections import whole_packet
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.queue_format import QueueFormat
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.answers import UnreadableMessage
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, pulled_of
 
 
@@ -57,7 +57,7 @@ class RemoteQueue:
 
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
-    ) -> Pulled | Unreadable | Status:
+    ) -> Pulled | UnreadableMessage | Status:
         """Read one message, as :meth:`.ReadableQueue.read` describes."""
         opnum, asked = self._calls.start(action, wait_s=wait_s, lookup_id=lookup_id, cursor=cursor)
         answer: StartReceiveResponse = await self._machine.call(opnum, asked, wait_s)
@@ -69,7 +69,7 @@ class RemoteQueue:
         try:
             pulled = _pulled(answer)
         except RemoteProtocolError as error:
-            return Unreadable(asked.request_id, str(error))
+            return UnreadableMessage(asked.request_id, str(error))
         pulled.request = asked.request_id
         return pulled
 

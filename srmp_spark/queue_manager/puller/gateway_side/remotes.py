@@ -22,7 +22,7 @@ from srmp_spark.mqrr.client.queue_calls import Ended
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.gateway.control import GatewaySettings
 from srmp_spark.queue_manager.gateway.link import START_SECONDS, GatewayLink
-from srmp_spark.queue_manager.puller.gateway_side.answers import Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.answers import UnreadableMessage
 from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     OPENING,
     Answer,
@@ -245,7 +245,7 @@ class CrossedQueue:
 
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
-    ) -> Pulled | Unreadable | Status:
+    ) -> Pulled | UnreadableMessage | Status:
         """Read one message, as :meth:`.ReadableQueue.read` describes."""
         answer = await self._connection.call(
             lambda number, call: StartReceive(number, call, int(action), wait_s, lookup_id, cursor)
@@ -253,7 +253,7 @@ class CrossedQueue:
         if isinstance(answer, MessageFound):
             return pulled_of_found(answer)
         if isinstance(answer, MessageUnreadable):
-            return Unreadable(answer.request, answer.reason)
+            return UnreadableMessage(answer.request, answer.reason)
         if isinstance(answer, NotThere):
             return Status(answer.status)
         raise _unexpected(answer)

@@ -24,7 +24,7 @@ from srmp_spark.mqrr.client.queue_calls import HELD, NOTHING, REMOVED
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.gateway_side.answers import (
     ReadableQueue,
-    Unreadable,
+    UnreadableMessage,
     unreadable_text,
 )
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
@@ -76,7 +76,7 @@ class _ByCursor:
         self._walk = walk
         self._cursor: int | None = None
 
-    async def next(self) -> Pulled | Unreadable | None:
+    async def next(self) -> Pulled | UnreadableMessage | None:
         """Peek at the next message and return it, or None at the end of the queue.
 
         Raises :class:`RemoteLostError`, and :class:`RemoteReadError` if the server refuses the
@@ -112,7 +112,7 @@ class _ByNumber:
         self._instead: _ByCursor | None = None
         walk.by_number.connected()
 
-    async def next(self) -> Pulled | Unreadable | None:
+    async def next(self) -> Pulled | UnreadableMessage | None:
         """Peek at the next message and return it, or None at the end of the queue.
 
         Raises as :meth:`_ByCursor.next`.
@@ -123,7 +123,7 @@ class _ByNumber:
             found = await self._queue.read(action, lookup_id=lookup_id)
             if isinstance(found, Pulled):
                 tells = self._walk.by_number.found(LookupPlace(*found.key))
-            elif isinstance(found, Unreadable):
+            elif isinstance(found, UnreadableMessage):
                 # Its number is unknown, and it would be returned again and again.
                 tells = Tells.NOWHERE
             elif found in NOTHING | REMOVED | HELD:
@@ -216,7 +216,7 @@ class Copier:
         size = 0
         try:
             while self.is_full is None and (found := await steps.next()) is not None:
-                if isinstance(found, Unreadable):
+                if isinstance(found, UnreadableMessage):
                     walk.unreadable += 1
                     walk.reason = found.reason
                     if walk.unreadable > UNREADABLE_WALKED_MAX:
@@ -289,6 +289,6 @@ async def _is_gone(queue: ReadableQueue, key: PulledKey) -> bool:
         if isinstance(found, Pulled):
             if found.key.message_id == key.message_id:
                 return False
-        elif isinstance(found, Unreadable) or found not in REMOVED:
+        elif isinstance(found, UnreadableMessage) or found not in REMOVED:
             return False
     return True

@@ -20,7 +20,7 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.client.failures import refused
 from srmp_spark.mqrr.client.queue_calls import NOTHING
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import ReadableQueue, Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.answers import ReadableQueue, UnreadableMessage
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 
 BATCH_MESSAGES = 128
@@ -43,7 +43,7 @@ Each of them is locked meanwhile, and is read again with the next batch. If ther
 passes all of them (:mod:`.passing`).
 """
 
-_Found = Pulled | Unreadable | Status
+_Found = Pulled | UnreadableMessage | Status
 
 
 class Locks:
@@ -65,20 +65,20 @@ class Locks:
         """Whether a read found no message: all messages of the queue are in this batch or before
         it.
         """
-        self.unreadable: list[Unreadable] = []
+        self.unreadable: list[UnreadableMessage] = []
         """The unreadable messages that were locked.
 
         They stay locked until the others are locked, because they would be returned again.
         """
 
-    async def first(self, wait_s: float) -> Pulled | Unreadable | None:
+    async def first(self, wait_s: float) -> Pulled | UnreadableMessage | None:
         """Lock and return the first message. Wait for it at most ``wait_s`` seconds.
 
         Return None if no message arrived.
         """
         return self._take(await self._queue.read(Action.RECEIVE, wait_s=wait_s))
 
-    async def next(self) -> Pulled | Unreadable | None:
+    async def next(self) -> Pulled | UnreadableMessage | None:
         """Lock and return another message, readable or not.
 
         Several reads are in flight at once. Return None when the batch is full or the queue is
@@ -125,13 +125,13 @@ class Locks:
             and len(self.unreadable) + under_way < UNREADABLE_MAX
         )
 
-    def _take(self, found: _Found) -> Pulled | Unreadable | None:
+    def _take(self, found: _Found) -> Pulled | UnreadableMessage | None:
         if isinstance(found, Status):
             if found not in NOTHING:
                 raise refused(found, "R_StartReceive")
             self.is_empty = True
             return None
-        if isinstance(found, Unreadable):
+        if isinstance(found, UnreadableMessage):
             self.unreadable.append(found)
             return found
         self._reads += 1

@@ -33,7 +33,7 @@ from srmp_spark.mqrr.pulled_states import DOUBTFUL, PulledEvent, PulledState
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.gateway_side.answers import (
     ReadableQueue,
-    Unreadable,
+    UnreadableMessage,
     unreadable_text,
 )
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
@@ -483,7 +483,7 @@ class Mover:
                 if found not in HELD:
                     raise refused(found, "R_StartReceive, MQ_LOOKUP_PEEK_CURRENT")
                 return PulledEvent.HELD_BY_ANOTHER
-            if isinstance(found, Unreadable):
+            if isinstance(found, UnreadableMessage):
                 # A message is there that cannot be identified, so it is looked up again later.
                 self._told(f"a message cannot be read: {found.reason}")
                 return PulledEvent.HELD_BY_ANOTHER
@@ -506,7 +506,7 @@ class Mover:
             # The peek found it a moment ago, so it is looked up again later.
             return PulledEvent.HELD_BY_ANOTHER
         self.is_busy = True
-        if isinstance(found, Unreadable) or found.key.message_id != message.key.message_id:
+        if isinstance(found, UnreadableMessage) or found.key.message_id != message.key.message_id:
             await queue.end(found.request, keep=True)
             return PulledEvent.HELD_BY_ANOTHER
         message.request = found.request

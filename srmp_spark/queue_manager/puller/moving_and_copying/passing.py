@@ -15,7 +15,7 @@ from srmp_spark.mqrr.client.failures import refused
 from srmp_spark.mqrr.client.queue_calls import HELD, NOTHING, REMOVED
 from srmp_spark.mqrr.lookup_identifier import not_ascending
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.gateway_side.answers import ReadableQueue, Unreadable
+from srmp_spark.queue_manager.puller.gateway_side.answers import ReadableQueue, UnreadableMessage
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
 from srmp_spark.queue_manager.puller.moving_and_copying.locks import BATCH_BYTES, BATCH_MESSAGES
 
@@ -64,7 +64,7 @@ class Passing:
             found = await self._next()
             if found is None:
                 break
-            if isinstance(found, Unreadable):
+            if isinstance(found, UnreadableMessage):
                 self.passed += 1
                 self.reason = found.reason
                 if self.passed > UNREADABLE_WALKED_MAX:
@@ -81,7 +81,7 @@ class Passing:
                 size += len(ours.raw)
         return locked
 
-    async def _next(self) -> Pulled | Unreadable | None:
+    async def _next(self) -> Pulled | UnreadableMessage | None:
         """Peek at the next message and return it.
 
         Return None at the end of the queue, where the cursor is closed.
