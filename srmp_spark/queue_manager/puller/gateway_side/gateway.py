@@ -64,7 +64,7 @@ So a server that begins many large answers and ends none does not harm the other
 log = logging.getLogger(__name__)
 
 
-class RemoteConnection:
+class GatewayConnection:
     """One connection that the main process requested, and the remote queue that is open over it."""
 
     def __init__(
@@ -178,7 +178,7 @@ class RemoteConnections:
 
     def __init__(self, channel: Channel[ToMain, ToGateway]) -> None:
         self._channel = channel
-        self._connections: dict[int, RemoteConnection] = {}
+        self._connections: dict[int, GatewayConnection] = {}
         self._logged = LogOnce()
         self._unfinished: dict[int, int] = {}
         """Bytes of unfinished answers of each connection that has any."""
@@ -187,7 +187,7 @@ class RemoteConnections:
         """Begin to carry out a request of the main process (:mod:`.crossing`)."""
         if isinstance(message, OpenConnection):
             number = message.connection
-            self._connections[number] = RemoteConnection(
+            self._connections[number] = GatewayConnection(
                 message, self._send, lambda: self._count_unfinished(number), self._logged
             )
         elif isinstance(message, CloseConnection):
