@@ -18,7 +18,7 @@ from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.gateway_side.answers import UnreadableMessage
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledState as State
-from srmp_spark.queue_manager.puller.gateway_side.remote import RemoteQueue
+from srmp_spark.queue_manager.puller.gateway_side.remote import GatewayQueue
 from srmp_spark.queue_manager.puller.moving_and_copying import locks
 from srmp_spark.queue_manager.puller.moving_and_copying.copying import Copier
 from srmp_spark.queue_manager.puller.moving_and_copying.moving import Mover
@@ -130,7 +130,7 @@ async def pull(seed: int) -> tuple[int, int]:
         connection.is_dead = lambda: disk.dead  # type: ignore[method-assign]
         disk.full = not calm and rng.random() < 0.1
         try:
-            remote = await RemoteQueue.open(connection, FORMAT, receive=True)
+            remote = await GatewayQueue.open(connection, FORMAT, receive=True)
             for _ in range(rng.randrange(1, 6)):
                 await mover.look_up(remote)
                 with mock.patch.object(locks, "BATCH_MESSAGES", batch_messages):
@@ -235,7 +235,7 @@ def test_rows_of_a_backlog_come_in_the_order_of_the_queue(monkeypatch, seed):
         connection = Connection(queue, None)
         connection.calls_at_once = 64
         mover = Mover(disk, [], told=pytest.fail)
-        remote = await RemoteQueue.open(connection, FORMAT, receive=True)
+        remote = await GatewayQueue.open(connection, FORMAT, receive=True)
 
         def goes_on() -> bool:
             at_once.append(len(queue.locks))
@@ -261,7 +261,7 @@ async def copy(seed: int) -> int:
             queue.miss()
         connection = Connection(queue, None if calm else rng.choice((0.0, 0.05)))
         try:
-            await copier.walk(await RemoteQueue.open(connection, FORMAT, receive=False))
+            await copier.walk(await GatewayQueue.open(connection, FORMAT, receive=False))
         except RemoteLostError:
             pass
         except KilledError:

@@ -13,7 +13,7 @@ from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.client.failures import refused
 from srmp_spark.mqrr.ndr.methods import StatusResponse
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
-from srmp_spark.queue_manager.puller.gateway_side.remote import RemoteQueue
+from srmp_spark.queue_manager.puller.gateway_side.remote import GatewayQueue
 from srmp_spark.queue_manager.puller.moving_and_copying.copying import Copier
 from srmp_spark.queue_manager.puller.moving_and_copying.moving import Mover
 from tests.kit.remote.queue import Connection, ForeignQueue
@@ -67,11 +67,11 @@ def test_a_lock_that_ends_within_a_batch_makes_no_second_row(
     async def run() -> None:
         if was_kept:  # and its End was refused
             refusing = Answering(queue, removes=False, answer=refused(0x1C010003, "fault"))
-            await mover.batch(await RemoteQueue.open(refusing, FORMAT, receive=True), 1.0)
+            await mover.batch(await GatewayQueue.open(refusing, FORMAT, receive=True), 1.0)
             assert len(mover.kept) == 3
             queue.miss(refusing.number)
         connection = Cleaning(queue, ends_by_message=ends_by_message, calls_at_once=calls_at_once)
-        remote = await RemoteQueue.open(connection, FORMAT, receive=True)
+        remote = await GatewayQueue.open(connection, FORMAT, receive=True)
         assert await mover.batch(remote, 1.0) == 3
         assert len(connection.ends) == len(set(connection.ends)) == 3
 
@@ -98,7 +98,7 @@ def test_a_lock_that_ended_before_its_end_makes_no_row(thief: str):
             return await super().call(opnum, asked, wait_s)
 
     async def run() -> None:
-        remote = await RemoteQueue.open(Expiring(queue, None), FORMAT, receive=True)
+        remote = await GatewayQueue.open(Expiring(queue, None), FORMAT, receive=True)
         await mover.batch(remote, 1.0)
         assert disk.rows == []
         await mover.look_up(remote)
@@ -127,7 +127,7 @@ def test_a_copy_that_is_shown_a_message_twice_in_a_walk_makes_one_row():
 
     async def run() -> None:
         copier = Copier(disk, [], told=pytest.fail)
-        remote = await RemoteQueue.open(Again(queue, None), FORMAT, receive=False)
+        remote = await GatewayQueue.open(Again(queue, None), FORMAT, receive=False)
         with pytest.raises(RemoteProtocolError, match="does not go on"):
             await copier.walk(remote)
         assert sorted(disk.rows) == [1, 2], "what was shown before is copied"
@@ -156,7 +156,7 @@ def test_a_sequence_identifier_of_eight_bytes_stops_nobody(*, whole: bool, read:
 
     async def run() -> None:
         assert (
-            await mover.batch(await RemoteQueue.open(Wide(queue, None), FORMAT, receive=True), 1.0)
+            await mover.batch(await GatewayQueue.open(Wide(queue, None), FORMAT, receive=True), 1.0)
             == 1 + read
         )
 

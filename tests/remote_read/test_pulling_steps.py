@@ -24,7 +24,7 @@ from srmp_spark.mqrr.packets.sections import SectionBuffer
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledKey
-from srmp_spark.queue_manager.puller.gateway_side.remote import RemoteQueue
+from srmp_spark.queue_manager.puller.gateway_side.remote import GatewayQueue
 from srmp_spark.queue_manager.puller.moving_and_copying import copying, locks
 from srmp_spark.queue_manager.puller.moving_and_copying.copying import Copier
 from srmp_spark.queue_manager.puller.moving_and_copying.moving import Mover
@@ -123,7 +123,7 @@ async def cut_at(step: int, how: str, late: str, thief: str, calls_at_once: int)
             return ""
         connection = SteppedConnection(queue, disk, calls_at_once)
         try:
-            remote = await RemoteQueue.open(connection, FORMAT, receive=True)
+            remote = await GatewayQueue.open(connection, FORMAT, receive=True)
             await mover.look_up(remote)
             with mock.patch.object(
                 locks, "BATCH_MESSAGES", 1 if calls_at_once == WIDE else locks.BATCH_MESSAGES
@@ -242,7 +242,7 @@ def test_an_end_that_is_refused(answer, removes: bool, becomes_a_row: bool):
     mover = Mover(disk, [], told=told.append)
 
     async def run() -> None:
-        remote = await RemoteQueue.open(
+        remote = await GatewayQueue.open(
             Answering(queue, removes=removes, answer=answer), FORMAT, receive=True
         )
         await mover.batch(remote, 1.0)
@@ -285,7 +285,7 @@ def test_what_cannot_be_read_is_stepped_over_and_stays():
     mover = Mover(disk, [], told=told.append)
 
     async def run() -> None:
-        remote = await RemoteQueue.open(WithUnreadable(queue, broken), FORMAT, receive=True)
+        remote = await GatewayQueue.open(WithUnreadable(queue, broken), FORMAT, receive=True)
         assert await mover.batch(remote, 1.0) == 5
         assert await mover.batch(remote, 1.0) == 0
         assert mover.unreadable == 1
@@ -302,7 +302,7 @@ def test_what_cannot_be_read_is_stepped_over_and_stays():
 def copied_by(queue: ForeignQueue, disk: Disk) -> None:
     async def run() -> None:
         await Copier(disk, [], told=pytest.fail).walk(
-            await RemoteQueue.open(Connection(queue, None), FORMAT, receive=False)
+            await GatewayQueue.open(Connection(queue, None), FORMAT, receive=False)
         )
 
     asyncio.run(run())
@@ -318,7 +318,7 @@ def test_what_was_copied_and_is_moved_then_is_no_second_row():
 
     async def run() -> None:
         await mover.batch(
-            await RemoteQueue.open(Connection(queue, None), FORMAT, receive=True), 1.0
+            await GatewayQueue.open(Connection(queue, None), FORMAT, receive=True), 1.0
         )
 
     asyncio.run(run())
@@ -350,11 +350,11 @@ def test_what_was_copied_is_no_second_row_when_the_end_of_another_is_in_doubt():
     async def run() -> None:
         with pytest.raises(RemoteLostError):
             await mover.batch(
-                await RemoteQueue.open(Losing(queue, None), FORMAT, receive=True), 1.0
+                await GatewayQueue.open(Losing(queue, None), FORMAT, receive=True), 1.0
             )
         mover.lost()
         assert len(mover.kept) == 1, "of what is a row nothing is kept"
-        await mover.look_up(await RemoteQueue.open(Connection(queue, None), FORMAT, receive=True))
+        await mover.look_up(await GatewayQueue.open(Connection(queue, None), FORMAT, receive=True))
 
     asyncio.run(run())
     assert sorted(disk.rows) == [1, 2, 3]
@@ -377,10 +377,10 @@ def test_a_copy_removes_nothing_that_an_earlier_move_left_in_doubt():
     async def run() -> None:
         connection = Dropping(queue, None)
         with pytest.raises(RemoteLostError):
-            await before.batch(await RemoteQueue.open(connection, FORMAT, receive=True), 1.0)
+            await before.batch(await GatewayQueue.open(connection, FORMAT, receive=True), 1.0)
         assert len(disk.kept) == 2
         after = Mover(disk, disk.after_a_kill(), told=pytest.fail, takes=False)
-        peeking = await RemoteQueue.open(Connection(queue, None), FORMAT, receive=False)
+        peeking = await GatewayQueue.open(Connection(queue, None), FORMAT, receive=False)
         await after.look_up(peeking)
         assert len(after.kept) == 2, "locked: our old connection was not missed yet"
         queue.miss(connection.number)
@@ -406,7 +406,7 @@ def test_a_queue_manager_that_counts_from_the_beginning_again_is_copied_again():
     copier = Copier(disk, disk.copied_keys, told=pytest.fail)
 
     async def run() -> None:
-        await copier.walk(await RemoteQueue.open(Connection(queue, None), FORMAT, receive=False))
+        await copier.walk(await GatewayQueue.open(Connection(queue, None), FORMAT, receive=False))
 
     asyncio.run(run())
     assert disk.rows == [number, number + 1000]
@@ -430,7 +430,7 @@ def test_a_copy_knows_both_readings_of_the_lookup_identifier():
     copier = Copier(disk, [], told=pytest.fail)
 
     async def run() -> None:
-        remote = await RemoteQueue.open(WithoutPriority(queue, None), FORMAT, receive=False)
+        remote = await GatewayQueue.open(WithoutPriority(queue, None), FORMAT, receive=False)
         await copier.walk(remote)
         queue.hold()
         await copier.walk(remote)
@@ -454,7 +454,7 @@ def test_a_full_queue_is_told_by_a_copy():
     async def run() -> None:
         assert (
             await copier.walk(
-                await RemoteQueue.open(Connection(queue, None), FORMAT, receive=False)
+                await GatewayQueue.open(Connection(queue, None), FORMAT, receive=False)
             )
             == 0
         )
@@ -472,7 +472,7 @@ def test_a_copy_keeps_no_more_keys_than_its_limit(monkeypatch: pytest.MonkeyPatc
     copier = Copier(disk, [], told=told.append)
 
     async def run() -> None:
-        remote = await RemoteQueue.open(Connection(queue, None), FORMAT, receive=False)
+        remote = await GatewayQueue.open(Connection(queue, None), FORMAT, receive=False)
         assert await copier.walk(remote) == 2
         assert (len(copier.seen), copier.not_copied) == (2, 3)
         del queue.messages[min(each.lookup_id for each in copier.seen)]

@@ -39,7 +39,7 @@ def unreadable_text(count: int, reason: str) -> str:
 
 
 class ReadableQueue(Protocol):
-    """An open remote queue: :class:`.remotes.CrossedQueue` or :class:`.remote.RemoteQueue`.
+    """An open remote queue: :class:`.remotes.CrossedQueue` or :class:`.remote.GatewayQueue`.
 
     All methods raise the errors of :mod:`srmp_spark.mqrr.client.failures`.
     """

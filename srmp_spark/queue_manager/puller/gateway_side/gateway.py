@@ -47,7 +47,7 @@ from srmp_spark.queue_manager.puller.gateway_side.crossing import (
     found_of,
 )
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
-from srmp_spark.queue_manager.puller.gateway_side.remote import RemoteQueue
+from srmp_spark.queue_manager.puller.gateway_side.remote import GatewayQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -85,7 +85,7 @@ class GatewayConnection:
         self._send = send
         self._on_read = on_read
         self._logged = logged
-        self._queue: RemoteQueue | None = None
+        self._queue: GatewayQueue | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.client: RpcClient | None = None
         """The RPC client, or ``None`` until the connection exists."""
@@ -139,7 +139,7 @@ class GatewayConnection:
         if client is None:
             raise NotSentError(f"{self._host.text}: there is no connection")
         if isinstance(asked, OpenRemoteQueue):
-            self._queue = await RemoteQueue.open(client, asked.format, receive=asked.receive)
+            self._queue = await GatewayQueue.open(client, asked.format, receive=asked.receive)
             return CallDone(number, call)
         queue = self._queue
         if queue is None:

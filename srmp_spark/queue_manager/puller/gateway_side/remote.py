@@ -35,7 +35,7 @@ class Calls(Protocol):
         ...
 
 
-class RemoteQueue:
+class GatewayQueue:
     """One open handle of a remote queue, in the gateway.
 
     All methods raise the errors of :mod:`srmp_spark.mqrr.client.failures`.
@@ -46,7 +46,7 @@ class RemoteQueue:
         self._calls = QueueCalls(handle)
 
     @classmethod
-    async def open(cls, calls: Calls, queue: QueueFormat, *, receive: bool) -> RemoteQueue:
+    async def open(cls, calls: Calls, queue: QueueFormat, *, receive: bool) -> GatewayQueue:
         """Open the remote queue ``queue`` and return it.
 
         With ``receive`` messages can be received from it, otherwise only peeked.
