@@ -23,7 +23,7 @@ from srmp_spark.queue_manager.puller.moving_and_copying.moving import Mover
 from srmp_spark.queue_manager.puller.moving_and_copying.publishing import publish
 from srmp_spark.queue_manager.puller.moving_and_copying.sent_marks import SentMarks
 from srmp_spark.queue_manager.puller.moving_and_copying.stored import (
-    Left,
+    StoredPullerState,
     forget_copied,
     forget_pulled,
     keep_pulled,
@@ -144,7 +144,7 @@ class Puller:
         self,
         manager: QueueManager,
         subscription: Subscription,
-        left: Left,
+        left: StoredPullerState,
         circles: Circles,
         remotes: Remotes,
         *,

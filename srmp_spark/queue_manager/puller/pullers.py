@@ -28,7 +28,7 @@ from srmp_spark.queue_manager.puller.added import (
 )
 from srmp_spark.queue_manager.puller.circles import CircleError, Circles
 from srmp_spark.queue_manager.puller.gateway_side.remotes import Remotes
-from srmp_spark.queue_manager.puller.moving_and_copying.stored import Left, load_left
+from srmp_spark.queue_manager.puller.moving_and_copying.stored import StoredPullerState, load_left
 from srmp_spark.queue_manager.puller.puller import Puller
 from srmp_spark.queue_manager.queues.remote_queues import Reading
 from srmp_spark.store.database.set_aside import SetAside
@@ -181,7 +181,9 @@ class Pullers:
             )
         self._manager.set_aside += rows
 
-    def _set_aside_unreadable(self, name: str, left: Left, *, configured: bool) -> None:
+    def _set_aside_unreadable(
+        self, name: str, left: StoredPullerState, *, configured: bool
+    ) -> None:
         """Make a subscription idle, because a stored message of it cannot be read, and log this.
 
         If it were read, it could take the same message from the remote queue a second time.
@@ -222,7 +224,7 @@ class Pullers:
     def _puller(
         self,
         subscription: Subscription,
-        left: Left,
+        left: StoredPullerState,
         *,
         configured: bool = True,
         removing: bool = False,
@@ -244,7 +246,7 @@ class Pullers:
             held=held,
         )
 
-    async def _left(self, name: str) -> Left:
+    async def _left(self, name: str) -> StoredPullerState:
         """Read the stored state of a subscription, after all changes so far are committed."""
         return await self._manager.journal.transact(lambda each: load_left(each.connection, name))
 

@@ -19,7 +19,7 @@ from srmp_spark.store.database.set_aside import KEY_MAX, REASON_MAX, SetAside, r
 _SIGNED = 2**63
 
 
-class Left(NamedTuple):
+class StoredPullerState(NamedTuple):
     """The stored state that an earlier puller of one subscription left.
 
     ``kept`` are messages that are no rows of a queue yet. ``copied`` are keys of copied messages.
@@ -35,7 +35,7 @@ class Left(NamedTuple):
     """
 
 
-def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
+def load_left(connection: sqlite3.Connection, subscription: str) -> StoredPullerState:
     """Read the stored state of a subscription from the database.
 
     What cannot be read is returned in ``unreadable`` and raises nothing. The store does not show
@@ -63,7 +63,7 @@ def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
                 PulledKey(lookup_id % 2**64, message_id), packet, message, PulledState.UNANSWERED
             )
         )
-    return Left(kept, _load_copied(connection, subscription, unreadable), unreadable)
+    return StoredPullerState(kept, _load_copied(connection, subscription, unreadable), unreadable)
 
 
 def keep_pulled(
