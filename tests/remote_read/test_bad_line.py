@@ -13,7 +13,7 @@ from test_pulling_live import _pending, _subscription, until
 from srmp_spark.client import walking_on
 from srmp_spark.errors import RemoteQueueError
 from srmp_spark.mqrr.rpc.server_events import CallReceived
-from srmp_spark.queue_manager.puller.moving_and_copying.line import Line
+from srmp_spark.queue_manager.puller.moving_and_copying.line import NetworkLine
 from srmp_spark.queue_manager.puller.moving_and_copying.locks import BATCH_MESSAGES
 from srmp_spark.spark.mqrr_source import MqrrBatchReader
 from srmp_spark.spark.settings.mqrr_options import parse_remote
@@ -27,7 +27,7 @@ BAD_LINE = Faults(before=0.05, after=0.05, end_lost=0.1)
 
 
 def test_a_batch_follows_the_line() -> None:
-    line = Line()
+    line = NetworkLine()
     assert line.is_good
     sizes = []
     for _ in range(9):
@@ -45,7 +45,7 @@ def test_a_batch_follows_the_line() -> None:
 
 
 def test_a_connection_that_ends_between_two_batches_says_nothing_of_the_line() -> None:
-    line = Line()
+    line = NetworkLine()
     line.broke()
     line.tries()
     line.carried(5)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from srmp_spark.queue_manager.puller.moving_and_copying import locks
 
 
-class Line:
+class NetworkLine:
     """Adapts the size of a batch to the network line to one remote queue manager."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ from srmp_spark.queue_manager.puller.gateway_side.answers import (
     unreadable_text,
 )
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.moving_and_copying.line import Line
+from srmp_spark.queue_manager.puller.moving_and_copying.line import NetworkLine
 from srmp_spark.queue_manager.puller.moving_and_copying.locks import (
     READS_AT_ONCE,
     UNREADABLE_MAX,
@@ -170,7 +170,7 @@ class Mover:
         self.is_busy = False
         """Whether messages are locked. A process should be stopped only while this is false."""
         self._full: str | None = None
-        self._line = Line()
+        self._line = NetworkLine()
         self._is_blocked = False
         """Whether the queue begins with more unreadable messages than one batch may lock.
 
@@ -436,7 +436,7 @@ class Mover:
         """Record that the connection is gone, with its locks and cursors.
 
         Messages that were locked become doubtful. If a batch was in progress, the next one is
-        smaller (:meth:`.Line.broke`).
+        smaller (:meth:`.NetworkLine.broke`).
         """
         self._passing = None
         self._line.broke()
