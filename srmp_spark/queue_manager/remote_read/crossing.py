@@ -103,7 +103,7 @@ class AssociationEnded(msgspec.Struct, tag=True, frozen=True):
 
 
 class Closed(msgspec.Struct, tag=True, frozen=True):
-    """Tells the main process that all connections are closed, as :class:`Close` requested."""
+    """Tells the main process that all connections are closed, as :class:`ClosePort` requested."""
 
 
 class Responded(msgspec.Struct, tag=True, frozen=True):
@@ -124,7 +124,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     status: int
 
 
-class Close(msgspec.Struct, tag=True, frozen=True):
+class ClosePort(msgspec.Struct, tag=True, frozen=True):
     """Requests that the gateway accepts no connection, sends all answers, and closes.
 
     When all connections are closed, the gateway sends :class:`Closed`. A reader that is slow loses
@@ -141,4 +141,4 @@ ToMain = (
     | AssociationEnded
     | Closed
 )
-ToGateway = Responded | Failed | Close
+ToGateway = Responded | Failed | ClosePort

@@ -36,8 +36,8 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     Called,
     CallWasCancelled,
     CallWasOrphaned,
-    Close,
     Closed,
+    ClosePort,
     ConnectionEnded,
     Failed,
     Responded,
@@ -234,9 +234,9 @@ class Ports:
         )
         self._listening.append((server, endpoint))
 
-    def on_message(self, message: Responded | Failed | Close) -> None:
+    def on_message(self, message: Responded | Failed | ClosePort) -> None:
         """Send an answer of the main process, or begin to close the ports."""
-        if isinstance(message, Close):
+        if isinstance(message, ClosePort):
             self._closing = asyncio.ensure_future(self._close())
         else:
             self._front.answer(message)

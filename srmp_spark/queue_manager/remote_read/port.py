@@ -15,8 +15,8 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     Called,
     CallWasCancelled,
     CallWasOrphaned,
-    Close,
     Closed,
+    ClosePort,
     ConnectionEnded,
     Failed,
     Responded,
@@ -52,7 +52,7 @@ _FromGateway = (
 )
 
 
-class RpcLink(GatewayLink[Responded | Failed | Close, _FromGateway]):
+class RpcLink(GatewayLink[Responded | Failed | ClosePort, _FromGateway]):
     """Keeps the gateway process of remote read running."""
 
     module = "srmp_spark.queue_manager.remote_read.gateway"
@@ -152,7 +152,7 @@ class RpcPort:
 
         The gateway gets at most CLOSE_SECONDS, and the changes get at most STOP_SECONDS.
         """
-        if self._link.send(Close()):
+        if self._link.send(ClosePort()):
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), CLOSE_SECONDS)
         await self._link.stop()
