@@ -102,7 +102,7 @@ class AssociationEnded(msgspec.Struct, tag=True, frozen=True):
     association: int
 
 
-class Closed(msgspec.Struct, tag=True, frozen=True):
+class PortClosed(msgspec.Struct, tag=True, frozen=True):
     """Tells the main process that all connections are closed, as :class:`ClosePort` requested."""
 
 
@@ -127,7 +127,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 class ClosePort(msgspec.Struct, tag=True, frozen=True):
     """Requests that the gateway accepts no connection, sends all answers, and closes.
 
-    When all connections are closed, the gateway sends :class:`Closed`. A reader that is slow loses
+    When all connections are closed, the gateway sends :class:`PortClosed`. A reader that is slow loses
     its answers (:data:`.endpoint.CLOSE_SECONDS`).
     """
 
@@ -139,6 +139,6 @@ ToMain = (
     | AnswersTaken
     | ConnectionEnded
     | AssociationEnded
-    | Closed
+    | PortClosed
 )
 ToGateway = Responded | Failed | ClosePort

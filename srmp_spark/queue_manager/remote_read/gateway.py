@@ -36,10 +36,10 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     Called,
     CallWasCancelled,
     CallWasOrphaned,
-    Closed,
     ClosePort,
     ConnectionEnded,
     Failed,
+    PortClosed,
     Responded,
     RpcSettings,
     ToGateway,
@@ -250,7 +250,7 @@ class Ports:
         for server, _ in self._listening:
             server.close()
         await asyncio.gather(*(endpoint.close() for _, endpoint in self._listening))
-        self._channel.send(Closed())
+        self._channel.send(PortClosed())
 
 
 class _PeerGate:

@@ -15,10 +15,10 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     Called,
     CallWasCancelled,
     CallWasOrphaned,
-    Closed,
     ClosePort,
     ConnectionEnded,
     Failed,
+    PortClosed,
     Responded,
     RpcSettings,
     ToMain,
@@ -48,7 +48,7 @@ _FromGateway = (
     | AnswersTaken
     | ConnectionEnded
     | AssociationEnded
-    | Closed
+    | PortClosed
 )
 
 
