@@ -17,8 +17,8 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     CallWasCancelled,
     CallWasOrphaned,
     ConnectionEnded,
-    Failed,
     Responded,
+    RespondedWithFault,
 )
 from srmp_spark.queue_manager.remote_read.readers import (
     ANSWERS_MAX,
@@ -32,11 +32,11 @@ class Way:
     """The way to a gateway."""
 
     def __init__(self) -> None:
-        self.sent: list[Responded | Failed] = []
+        self.sent: list[Responded | RespondedWithFault] = []
         self.is_congested = False
         self.is_open = True
 
-    def send(self, message: Responded | Failed) -> bool:
+    def send(self, message: Responded | RespondedWithFault) -> bool:
         if self.is_open:
             self.sent.append(message)
         return self.is_open
@@ -177,7 +177,7 @@ def test_a_bug_of_ours_in_one_call_is_a_fault_of_that_call() -> None:
     def dialogue(scene: Scene) -> None:
         with pytest.raises(ZeroDivisionError):
             scene.call(1, 1, opnum=99)
-        assert scene.way.sent == [Failed(1, 1, Status.NCA_S_FAULT_UNSPEC)]
+        assert scene.way.sent == [RespondedWithFault(1, 1, Status.NCA_S_FAULT_UNSPEC)]
         scene.call(1, 2).respond(2, b"")
         assert scene.way.sent[1:] == [Responded(1, 2, b"", 0)]
 

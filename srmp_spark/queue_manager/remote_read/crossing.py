@@ -116,7 +116,7 @@ class Responded(msgspec.Struct, tag=True, frozen=True):
     """Number of open handles of the connection's association."""
 
 
-class Failed(msgspec.Struct, tag=True, frozen=True):
+class RespondedWithFault(msgspec.Struct, tag=True, frozen=True):
     """Requests that the gateway answers a call with the RPC fault ``status``."""
 
     connection: int
@@ -141,4 +141,4 @@ ToMain = (
     | AssociationEnded
     | PortClosed
 )
-ToGateway = Responded | Failed | ClosePort
+ToGateway = Responded | RespondedWithFault | ClosePort

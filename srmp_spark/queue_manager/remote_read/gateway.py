@@ -38,9 +38,9 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     CallWasOrphaned,
     ClosePort,
     ConnectionEnded,
-    Failed,
     PortClosed,
     Responded,
+    RespondedWithFault,
     RpcSettings,
     ToGateway,
     ToMain,
@@ -169,12 +169,12 @@ class Front:
 
     # --- from the main process --------------------------------------------------------------------
 
-    def answer(self, message: Responded | Failed) -> None:
+    def answer(self, message: Responded | RespondedWithFault) -> None:
         """Send an answer of the main process to its client, if the connection still exists."""
         caller = self._by_number.get(message.connection)
         if caller is None:
             return
-        if isinstance(message, Failed):
+        if isinstance(message, RespondedWithFault):
             caller.replies.fail(message.call_id, message.status)
             return
         assert caller.association is not None, "it has called"
@@ -234,7 +234,7 @@ class Ports:
         )
         self._listening.append((server, endpoint))
 
-    def on_message(self, message: Responded | Failed | ClosePort) -> None:
+    def on_message(self, message: Responded | RespondedWithFault | ClosePort) -> None:
         """Send an answer of the main process, or begin to close the ports."""
         if isinstance(message, ClosePort):
             self._closing = asyncio.ensure_future(self._close())

@@ -17,9 +17,9 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     CallWasOrphaned,
     ClosePort,
     ConnectionEnded,
-    Failed,
     PortClosed,
     Responded,
+    RespondedWithFault,
     RpcSettings,
     ToMain,
 )
@@ -52,7 +52,7 @@ _FromGateway = (
 )
 
 
-class RpcLink(GatewayLink[Responded | Failed | ClosePort, _FromGateway]):
+class RpcLink(GatewayLink[Responded | RespondedWithFault | ClosePort, _FromGateway]):
     """Keeps the gateway process of remote read running."""
 
     module = "srmp_spark.queue_manager.remote_read.gateway"

@@ -38,8 +38,8 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     CallWasCancelled,
     CallWasOrphaned,
     ConnectionEnded,
-    Failed,
     Responded,
+    RespondedWithFault,
 )
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
 
@@ -69,7 +69,7 @@ class ToReaders(Protocol):
         """Return whether the channel is connected and neither closed nor lost."""
         ...
 
-    def send(self, message: Responded | Failed) -> bool:
+    def send(self, message: Responded | RespondedWithFault) -> bool:
         """Queue ``message`` after all earlier ones. Return False if the channel is not open."""
         ...
 
@@ -144,7 +144,7 @@ class Reader:
         Do nothing if the call no longer waits.
         """
         if self.calls.pop(call_id, None) is not None:
-            self._channel.send(Failed(self._number, call_id, status))
+            self._channel.send(RespondedWithFault(self._number, call_id, status))
 
     def __repr__(self) -> str:
         return f"<Reader {self._number} calls={sorted(self.calls)} untaken={self.untaken}>"
