@@ -65,7 +65,7 @@ NETBIOS_NAME_MAX = 15
 log = logging.getLogger(__name__)
 
 
-class Caller:
+class RpcCaller:
     """One connection of the RPC port, with the number by which the main process knows it."""
 
     __slots__ = ("association", "number", "replies")
@@ -89,8 +89,8 @@ class Front:
     def __init__(self, channel: Channel[Any, Any]) -> None:
         self._channel = channel
         self._numbers = 0
-        self._callers: dict[Hashable, Caller] = {}
-        self._by_number: dict[int, Caller] = {}
+        self._callers: dict[Hashable, RpcCaller] = {}
+        self._by_number: dict[int, RpcCaller] = {}
         """The connections that the main process knows, by number."""
         self._associations: dict[Association[Any], int] = {}
         """Numbers of the associations that the main process knows.
@@ -104,7 +104,7 @@ class Front:
 
     def connected(self, key: Hashable, replies: Replies) -> None:
         """Record a new connection. The main process is notified of it with its first call."""
-        self._callers[key] = Caller(self._next_number(), replies)
+        self._callers[key] = RpcCaller(self._next_number(), replies)
 
     def disconnected(self, key: Hashable) -> None:
         """Forget a connection, and report its end if the main process knows it."""
