@@ -117,7 +117,7 @@ class Replies(Protocol):
 
 
 class Service(Protocol):
-    """Handles the calls of a port: :class:`.gateway.Front`, or the endpoint mapper.
+    """Handles the calls of a port: :class:`.gateway.RpcFront`, or the endpoint mapper.
 
     ``key`` names a connection.
     """

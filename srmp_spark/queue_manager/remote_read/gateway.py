@@ -80,7 +80,7 @@ class RpcCaller:
         """
 
 
-class Front:
+class RpcFront:
     """Handles the calls of the RPC port (:class:`.endpoint.Service`).
 
     It checks the form of each call, and passes the call to the main process.
@@ -188,7 +188,7 @@ class Ports:
     def __init__(self, gateway: Gateway[RpcSettings]) -> None:
         self._gateway = gateway
         self._channel: Channel[ToMain, ToGateway] = gateway.channel
-        self._front = Front(self._channel)
+        self._front = RpcFront(self._channel)
         self._listening: list[tuple[asyncio.Server, RpcEndpoint]] = []
         self._closing: asyncio.Task[None] | None = None
 
