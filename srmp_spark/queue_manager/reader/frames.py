@@ -19,7 +19,7 @@ RUN = Struct("<BQQ")
 """The form of a run of rows of one priority: priority, first sequence, last sequence."""
 
 
-class Frame(NamedTuple):
+class MessageFrame(NamedTuple):
     """One message of a queue, as the reader process sends it. ``arrived_at`` is in seconds."""
 
     sequence: int
@@ -36,7 +36,7 @@ class Frames:
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def take(self, piece: bytes) -> list[Frame]:
+    def take(self, piece: bytes) -> list[MessageFrame]:
         """Add a piece of the stream, and return the frames that became complete."""
         data = self._data
         data += piece
@@ -49,7 +49,7 @@ class Frames:
             first = at + FRAME.size
             cut = (first, first + head, first + head + counted, end)
             parts = [bytes(data[low:high]) for low, high in pairwise(cut)]
-            found.append(Frame(sequence, arrived_at, kind, *parts))
+            found.append(MessageFrame(sequence, arrived_at, kind, *parts))
             at = end
         del data[:at]
         return found

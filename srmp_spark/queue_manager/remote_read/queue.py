@@ -24,7 +24,7 @@ from srmp_spark.mqrr.server.effects import ServedMessage
 from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.reader.crossing import ReadPackets, ReadPriorities, ReadRecord
-from srmp_spark.queue_manager.reader.frames import RUN, SRMP, UNREADABLE, Frame, Frames
+from srmp_spark.queue_manager.reader.frames import RUN, SRMP, UNREADABLE, Frames, MessageFrame
 from srmp_spark.rows.group import Record, unpack_group
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class ServedQueue:
                 self._take(frame)
                 self._ahead_from = frame.sequence + 1
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame: MessageFrame) -> None:
         if frame.kind == UNREADABLE:
             self._tell(frame.sequence, frame.head.decode())
             return
