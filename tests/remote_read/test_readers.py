@@ -23,8 +23,8 @@ from srmp_spark.queue_manager.remote_read.crossing import (
 from srmp_spark.queue_manager.remote_read.readers import (
     ANSWERS_MAX,
     ANSWERS_OF_ONE_MAX,
-    Reader,
     Readers,
+    ServedReader,
 )
 
 
@@ -90,7 +90,7 @@ class Scene:
         association: int = 100,
         opnum: int = 7,
         taken: int = 0,
-    ) -> Reader:
+    ) -> ServedReader:
         asked = Called(
             connection, "192.0.2.1", association, call_id, False, opnum, b"stub", None, 1, taken
         )

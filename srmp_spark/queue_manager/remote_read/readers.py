@@ -4,7 +4,7 @@
 reports that the reader has taken it. So the bytes that wait in the channel count too. From
 ANSWERS_OF_ONE_MAX on, no further message is read for that reader. From ANSWERS_MAX on, none is read
 for any reader that has answers to take. While the channel is congested none is read at all
-(:meth:`Reader.has_room`). So if many readers wait for one message of 4 MB, one of them is answered,
+(:meth:`ServedReader.has_room`). So if many readers wait for one message of 4 MB, one of them is answered,
 and the next one when the gateway has caught up. The event loop has turns in between.
 
 **Death of a gateway.** Each of its connections is lost, as after a network failure. Calls get no
@@ -74,7 +74,7 @@ class ToReaders(Protocol):
         ...
 
 
-class Reader:
+class ServedReader:
     """One connection that has called: implements :class:`.service.Answers`."""
 
     __slots__ = ("_channel", "_given", "_number", "_readers", "_taken", "calls")
@@ -156,7 +156,7 @@ class Readers:
     def __init__(self, service: RemoteReadService) -> None:
         self._service = service
         self._loop = asyncio.get_running_loop()
-        self._readers: dict[int, Reader] = {}
+        self._readers: dict[int, ServedReader] = {}
         self._associations: dict[int, Association[OpenQueue]] = {}
         self._ending: deque[Callable[[], None]] = deque()
         """Functions that remain to be called after the death of a gateway: one for each of its
@@ -179,7 +179,9 @@ class Readers:
         """
         reader = self._readers.get(message.connection)
         if reader is None:
-            reader = self._readers[message.connection] = Reader(self, channel, message.connection)
+            reader = self._readers[message.connection] = ServedReader(
+                self, channel, message.connection
+            )
             self._service.connected(reader, reader)
         association = self._associations.get(message.association)
         if association is None:
@@ -246,7 +248,7 @@ class Readers:
         if association is not None:
             self._run_down(association)
 
-    def _end(self, reader: Reader) -> None:
+    def _end(self, reader: ServedReader) -> None:
         self.untaken -= reader.untaken
         calls, reader.calls = tuple(reader.calls), {}
         self._service.disconnected(reader, calls)

@@ -85,7 +85,7 @@ class Answers(Protocol):
         The result is False while the reader's untaken answers reach ANSWERS_OF_ONE_MAX bytes, and
         while the channel to the gateway is congested or closed. It is also False while the reader
         has untaken answers and those of all readers together reach ANSWERS_MAX bytes.
-        (:meth:`.readers.Reader.has_room` has the rule.)
+        (:meth:`.readers.ServedReader.has_room` has the rule.)
         """
         ...
 

@@ -108,7 +108,7 @@ def answers_that_nobody_reads() -> None:
     """
     from srmp_spark.queue_manager.remote_read import readers
 
-    _put(readers.Reader, "has_room", lambda _: True)
+    _put(readers.ServedReader, "has_room", lambda _: True)
 
 
 def connections_of_rpc() -> None:
