@@ -75,7 +75,7 @@ class ToReaders(Protocol):
 
 
 class ServedReader:
-    """One connection that has called: implements :class:`.service.Answers`."""
+    """One connection that has called: implements :class:`.service.CallAnswers`."""
 
     __slots__ = ("_channel", "_given", "_number", "_readers", "_taken", "calls")
 

@@ -76,7 +76,7 @@ _REASONS = {
 log = logging.getLogger(__name__)
 
 
-class Answers(Protocol):
+class CallAnswers(Protocol):
     """Sends the answers of one connection's calls to its client."""
 
     def has_room(self) -> bool:
@@ -117,7 +117,7 @@ class RemoteReadService:
             new_move_context=partial(secrets.randbits, 64),
             allows=self._allows,
         )
-        self._connections: dict[Hashable, Answers] = {}
+        self._connections: dict[Hashable, CallAnswers] = {}
         self._not_opened = LogOnce()
         self._unread: dict[Hashable, deque[ReadMessage]] = {}
         """For each connection the reads that wait until the reader has taken its answers.
@@ -152,7 +152,7 @@ class RemoteReadService:
 
     # --- connections ------------------------------------------------------------------------------
 
-    def connected(self, key: Hashable, answers: Answers) -> None:
+    def connected(self, key: Hashable, answers: CallAnswers) -> None:
         """Record a new connection, which ``key`` names from now on."""
         self._connections[key] = answers
 
@@ -481,7 +481,7 @@ class RemoteReadService:
             served.read(asked.sequence, partial(self._was_read, asked))
 
     def _waits_for_room(self, asked: ReadMessage) -> bool:
-        """Postpone a read if its connection has no room (:meth:`Answers.has_room`).
+        """Postpone a read if its connection has no room (:meth:`CallAnswers.has_room`).
 
         Return whether it was postponed. A read of a connection that is gone is not postponed.
         """
