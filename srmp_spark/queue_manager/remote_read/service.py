@@ -48,7 +48,7 @@ from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.queues.consumers import REMOTE_READERS
 from srmp_spark.queue_manager.remote_read.queue import ServedQueue, ServedView
-from srmp_spark.queue_manager.remote_read.taking import Move, Part, take_together
+from srmp_spark.queue_manager.remote_read.taking import LeavingRows, Move, take_together
 from srmp_spark.queue_manager.trust.rpc_accounts import RpcAccounts, RpcVerb
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.receiving.decisions import Reason
@@ -531,14 +531,14 @@ class RemoteReadService:
         If one of them fails, each is stored alone. A take that fails alone is logged, and the
         server learns that nothing was stored. If the process must end, nothing is answered.
         """
-        parts: dict[tuple[int, Reason | None], Part] = {}
+        parts: dict[tuple[int, Reason | None], LeavingRows] = {}
         moves: list[Move] = []
         try:
             for each in together:
                 queue, reason = _served(each.queue).queue, _REASONS[each.reason]
-                parts.setdefault((id(queue), reason), Part(queue, [], reason)).sequences.append(
-                    each.sequence
-                )
+                parts.setdefault(
+                    (id(queue), reason), LeavingRows(queue, [], reason)
+                ).sequences.append(each.sequence)
                 if each.to is not None:
                     record = await self._served[id(queue)].record(each.sequence)
                     moves.append(Move(queue, each.sequence, record, _served(each.to).queue))

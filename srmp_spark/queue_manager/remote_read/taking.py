@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from srmp_spark.store.database.transaction import Transaction
 
 
-class Part(NamedTuple):
+class LeavingRows(NamedTuple):
     """Rows of one queue that leave the queue for the same reason."""
 
     queue: Queue
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A row that moves to another queue. It is also in one of the :class:`Part` objects."""
+    """A row that moves to another queue. It is also in one of the :class:`LeavingRows` objects."""
 
     queue: Queue
     sequence: int
@@ -45,7 +45,7 @@ class Move(NamedTuple):
 
 
 async def take_together(
-    manager: QueueManager, parts: list[Part], holder: str, moves: Sequence[Move] = ()
+    manager: QueueManager, parts: list[LeavingRows], holder: str, moves: Sequence[Move] = ()
 ) -> None:
     """Mark the rows of all parts as received, and move rows to their queues, in one commit.
 
