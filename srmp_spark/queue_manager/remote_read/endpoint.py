@@ -97,7 +97,7 @@ KEEPALIVE_PROBES = 4
 log = logging.getLogger(__name__)
 
 
-class Replies(Protocol):
+class CallReplies(Protocol):
     """Sends the answers of one connection's calls to its client. ``call_id`` names a call."""
 
     def respond(self, call_id: int, stub: bytes) -> None:
@@ -122,7 +122,7 @@ class Service(Protocol):
     ``key`` names a connection.
     """
 
-    def connected(self, key: Hashable, replies: Replies) -> None:
+    def connected(self, key: Hashable, replies: CallReplies) -> None:
         """Record a new connection. ``replies`` sends the answers of its calls."""
         ...
 
@@ -131,7 +131,7 @@ class Service(Protocol):
         ...
 
     def answers_taken(self, key: Hashable) -> None:
-        """Notify the service that a reader has taken answers (:meth:`Replies.taken`)."""
+        """Notify the service that a reader has taken answers (:meth:`CallReplies.taken`)."""
         ...
 
     def call(self, key: Hashable, received: CallReceived) -> None:

@@ -45,7 +45,7 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     ToGateway,
     ToMain,
 )
-from srmp_spark.queue_manager.remote_read.endpoint import Replies, RpcEndpoint
+from srmp_spark.queue_manager.remote_read.endpoint import CallReplies, RpcEndpoint
 from srmp_spark.queue_manager.remote_read.mapper import MapperService
 from srmp_spark.queue_manager.srmp_port.sockets import BACKLOG
 from srmp_spark.signing_in.accounts import Account, Accounts
@@ -70,7 +70,7 @@ class RpcCaller:
 
     __slots__ = ("association", "number", "replies")
 
-    def __init__(self, number: int, replies: Replies) -> None:
+    def __init__(self, number: int, replies: CallReplies) -> None:
         self.number = number
         self.replies = replies
         self.association: Association[Any] | None = None
@@ -102,7 +102,7 @@ class RpcFront:
         self._numbers += 1
         return self._numbers
 
-    def connected(self, key: Hashable, replies: Replies) -> None:
+    def connected(self, key: Hashable, replies: CallReplies) -> None:
         """Record a new connection. The main process is notified of it with its first call."""
         self._callers[key] = RpcCaller(self._next_number(), replies)
 

@@ -16,7 +16,7 @@ from srmp_spark.mqrr.rpc.binding import SyntaxId
 from srmp_spark.mqrr.rpc.endpoint_mapper import NOT_REGISTERED, MapResponse, decode_map_request
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.remote_read.endpoint import Replies
+from srmp_spark.queue_manager.remote_read.endpoint import CallReplies
 
 
 class MapperService:
@@ -24,9 +24,9 @@ class MapperService:
 
     def __init__(self, ports: Mapping[SyntaxId, int]) -> None:
         self._ports = ports
-        self._connections: dict[Hashable, Replies] = {}
+        self._connections: dict[Hashable, CallReplies] = {}
 
-    def connected(self, key: Hashable, replies: Replies) -> None:
+    def connected(self, key: Hashable, replies: CallReplies) -> None:
         """Record a new connection. ``replies`` sends the answers of its calls."""
         self._connections[key] = replies
 
