@@ -26,11 +26,11 @@ from srmp_spark.queue_manager.multicast.crossing import (
     Arrived,
     Figures,
     Lost,
-    Opened,
     Place,
     Refused,
     Settled,
     SourceFigures,
+    SourceOpened,
     ToMain,
 )
 from srmp_spark.queue_manager.multicast.heard import HeardGroup
@@ -124,7 +124,7 @@ def test_each_number_of_a_session_crosses_in_order_as_one_of_four_things() -> No
         listener.begin([])
         await turns()
         opened, arrived = main.taken()
-        assert opened == Opened(3, KEY, 0)
+        assert opened == SourceOpened(3, KEY, 0)
         assert (arrived.group, arrived.session, arrived.first, arrived.last) == (3, KEY, 0, 0)
         assert (arrived.message.body, arrived.octets) == (b"price", len(good))
         start, end = arrived.parts.body

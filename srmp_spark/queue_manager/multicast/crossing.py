@@ -49,7 +49,7 @@ class Hearing(msgspec.Struct, tag=True, frozen=True):
     deaf_because: str | None
 
 
-class Opened(msgspec.Struct, tag=True, frozen=True):
+class SourceOpened(msgspec.Struct, tag=True, frozen=True):
     """States that the gateway receives the session of a source. The gateway sends this.
 
     A session is the numbered packets of one source to one group. Packets before the number
@@ -193,5 +193,5 @@ class Leave(msgspec.Struct, tag=True, frozen=True):
     """
 
 
-ToMain = Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left
+ToMain = Hearing | SourceOpened | Arrived | Refused | Lost | Ended | Figures | Left
 ToGateway = Begin | Settled | Leave

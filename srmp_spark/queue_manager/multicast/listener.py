@@ -43,10 +43,10 @@ from srmp_spark.queue_manager.multicast.crossing import (
     Figures,
     Hearing,
     Lost,
-    Opened,
     Place,
     Refused,
     SourceFigures,
+    SourceOpened,
     ToMain,
 )
 from srmp_spark.queue_manager.multicast.groups import GroupSockets, open_group
@@ -332,7 +332,7 @@ class Listener:
                     )
                 )
             elif isinstance(output, SessionOpened):
-                self._main.send(Opened(self._group, output.session, output.first))
+                self._main.send(SourceOpened(self._group, output.session, output.first))
                 if self._may_log(time.monotonic()):
                     log.info(
                         "pgm.session_opened queue=%s session=%s first=%d",

@@ -23,9 +23,9 @@ from srmp_spark.queue_manager.multicast.crossing import (
     Left,
     Lost,
     MulticastSettings,
-    Opened,
     Refused,
     Settled,
+    SourceOpened,
     ToMain,
 )
 from srmp_spark.queue_manager.multicast.heard import HeardGroup
@@ -46,7 +46,7 @@ REFUSED = "refused"
 class MulticastLink(
     GatewayLink[
         Begin | Settled | Leave,
-        Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left,
+        Hearing | SourceOpened | Arrived | Refused | Lost | Ended | Figures | Left,
     ]
 ):
     """Keeps the gateway process of multicast running."""
@@ -165,7 +165,7 @@ class MulticastPorts:
     # --- what crosses -----------------------------------------------------------------------------
 
     def _on_message(
-        self, message: Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left
+        self, message: Hearing | SourceOpened | Arrived | Refused | Lost | Ended | Figures | Left
     ) -> None:
         if isinstance(message, Left):
             self._has_left.set()
@@ -190,7 +190,7 @@ class MulticastPorts:
                 message.reason,
                 message.detail,
             )
-        elif isinstance(message, Opened):
+        elif isinstance(message, SourceOpened):
             group.opened(message.session, message.first)
         elif isinstance(message, Ended):
             group.ended(message.session)
