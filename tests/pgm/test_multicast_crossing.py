@@ -23,9 +23,9 @@ from srmp_spark.queue_manager.admission.gate import Gate
 from srmp_spark.queue_manager.child import encoding
 from srmp_spark.queue_manager.multicast import listener as module
 from srmp_spark.queue_manager.multicast.crossing import (
-    Arrived,
     Figures,
     Lost,
+    MulticastArrived,
     Place,
     Refused,
     Settled,
@@ -168,7 +168,7 @@ def test_a_fault_of_ours_costs_one_message(
         await turns()
         _, refused, arrived = main.taken()
         assert (refused.status, refused.reason, refused.first) == (503, "internal", 0)
-        assert isinstance(arrived, Arrived)
+        assert isinstance(arrived, MulticastArrived)
         assert caplog.text.count("request.failed") == 1
 
     with_listener(dialogue)
@@ -268,10 +268,10 @@ def test_the_next_gateway_goes_on_where_the_last_one_was() -> None:
     assert group.places() == [Place(KEY, 0)]
 
 
-def arrived() -> Arrived:
+def arrived() -> MulticastArrived:
     apdu = apdu_of(message(1), GROUP)
     found: Any = read_apdu(apdu, GROUP)
-    return Arrived(
+    return MulticastArrived(
         0, KEY, 4, 5, len(apdu), found.post.post, found.post.head_length, found.message, found.parts
     )
 

@@ -61,7 +61,7 @@ class SourceOpened(msgspec.Struct, tag=True, frozen=True):
     first: int
 
 
-class Arrived(msgspec.Struct, tag=True, frozen=True):
+class MulticastArrived(msgspec.Struct, tag=True, frozen=True):
     """A whole, decoded message of a source for the group on which it was received.
 
     The gateway sends this. The message came in the packets ``first`` to ``last``, both included.
@@ -193,5 +193,5 @@ class Leave(msgspec.Struct, tag=True, frozen=True):
     """
 
 
-ToMain = Hearing | SourceOpened | Arrived | Refused | Lost | Ended | Figures | Left
+ToMain = Hearing | SourceOpened | MulticastArrived | Refused | Lost | Ended | Figures | Left
 ToGateway = Begin | Settled | Leave

@@ -17,7 +17,7 @@ from srmp_spark.message import Arrival
 from srmp_spark.pgm.wire.addresses import SessionKey, text_of
 from srmp_spark.queue_manager.admission.faults import REASON as INTERNAL
 from srmp_spark.queue_manager.admission.requester import answer
-from srmp_spark.queue_manager.multicast.crossing import Arrived, Settled
+from srmp_spark.queue_manager.multicast.crossing import MulticastArrived, Settled
 from srmp_spark.queue_manager.multicast.crossing import Refused as GatewayRefused
 from srmp_spark.srmp.receiving.effects import Refused
 
@@ -83,7 +83,7 @@ class Delivery:
 
     def __init__(
         self,
-        arrived: Arrived,
+        arrived: MulticastArrived,
         settlement: Settlement,
         on_refusal: Callable[[GatewayRefused], object],
     ) -> None:

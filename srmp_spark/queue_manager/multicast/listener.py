@@ -38,11 +38,11 @@ from srmp_spark.queue_manager.admission.faults import REASON as INTERNAL
 from srmp_spark.queue_manager.admission.faults import Faults
 from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.multicast.crossing import (
-    Arrived,
     Ended,
     Figures,
     Hearing,
     Lost,
+    MulticastArrived,
     Place,
     Refused,
     SourceFigures,
@@ -346,7 +346,7 @@ class Listener:
                 self._session_ended(output)
 
     def _take(self, apdu: Apdu) -> None:
-        """Send an APDU to the main process, as :class:`Arrived` or as :class:`Refused`.
+        """Send an APDU to the main process, as :class:`MulticastArrived` or as :class:`Refused`.
 
         The octets of a message that arrived are added to :attr:`pending_bytes`. An internal error
         is logged and sent as a refusal.
@@ -365,7 +365,7 @@ class Listener:
     def _cross(self, apdu: Apdu, read: Read) -> None:
         octets, post = len(apdu.data), read.post
         self._main.send(
-            Arrived(
+            MulticastArrived(
                 self._group,
                 apdu.session,
                 apdu.first,

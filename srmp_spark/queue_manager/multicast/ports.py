@@ -14,7 +14,6 @@ from srmp_spark.queue_manager.gateway.control import MEMORY_MAX
 from srmp_spark.queue_manager.gateway.link import START_SECONDS, GatewayLink
 from srmp_spark.queue_manager.metrics import LABELS_MAX, Metrics
 from srmp_spark.queue_manager.multicast.crossing import (
-    Arrived,
     Begin,
     Ended,
     Figures,
@@ -22,6 +21,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
     Leave,
     Left,
     Lost,
+    MulticastArrived,
     MulticastSettings,
     Refused,
     Settled,
@@ -46,7 +46,7 @@ REFUSED = "refused"
 class MulticastLink(
     GatewayLink[
         Begin | Settled | Leave,
-        Hearing | SourceOpened | Arrived | Refused | Lost | Ended | Figures | Left,
+        Hearing | SourceOpened | MulticastArrived | Refused | Lost | Ended | Figures | Left,
     ]
 ):
     """Keeps the gateway process of multicast running."""
@@ -165,13 +165,21 @@ class MulticastPorts:
     # --- what crosses -----------------------------------------------------------------------------
 
     def _on_message(
-        self, message: Hearing | SourceOpened | Arrived | Refused | Lost | Ended | Figures | Left
+        self,
+        message: Hearing
+        | SourceOpened
+        | MulticastArrived
+        | Refused
+        | Lost
+        | Ended
+        | Figures
+        | Left,
     ) -> None:
         if isinstance(message, Left):
             self._has_left.set()
             return
         group = self.groups[message.group]
-        if isinstance(message, Arrived):
+        if isinstance(message, MulticastArrived):
             group.told(message.session, message.last)
             delivery = Delivery(message, self._settlement, self._refused)
             self._inbox.accept(delivery, group.address.format_name)
