@@ -23,11 +23,11 @@ from srmp_spark.queue_manager.admission.gate import Gate
 from srmp_spark.queue_manager.child import encoding
 from srmp_spark.queue_manager.multicast import listener as module
 from srmp_spark.queue_manager.multicast.crossing import (
+    ApduRefused,
     Figures,
     Lost,
     MulticastArrived,
     Place,
-    Refused,
     Settled,
     SourceFigures,
     SourceOpened,
@@ -134,8 +134,8 @@ def test_each_number_of_a_session_crosses_in_order_as_one_of_four_things() -> No
         await turns()
         because = "an APDU without the blank line that ends its HTTP head"
         assert main.taken() == [
-            Refused(3, KEY, 1, 1, 400, "malformed", "[MC-MQSRM] 2.1.2", because),
-            Refused(3, KEY, 2, 2, 400, "multicast", "[MC-MQSRM] 2.2.4.2", None),
+            ApduRefused(3, KEY, 1, 1, 400, "malformed", "[MC-MQSRM] 2.1.2", because),
+            ApduRefused(3, KEY, 2, 2, 400, "multicast", "[MC-MQSRM] 2.2.4.2", None),
             Lost(3, KEY, 3, 8, 6, "trail", "the source's window moved on"),
         ]  # fmt: skip
 
@@ -288,7 +288,7 @@ def test_what_is_settled_is_told_once_a_turn_and_only_to_its_gateway() -> None:
     async def run() -> None:
         told: list[Settled] = []
         settlement = Settlement(asyncio.get_running_loop(), told.append)
-        refusals: list[Refused] = []
+        refusals: list[ApduRefused] = []
         size = arrived().octets
 
         def refuse(delivery: Delivery) -> None:

@@ -81,7 +81,7 @@ class MulticastArrived(msgspec.Struct, tag=True, frozen=True):
     """Positions of the parts in ``post`` after its head, for the check of the signature."""
 
 
-class Refused(msgspec.Struct, tag=True, frozen=True):
+class ApduRefused(msgspec.Struct, tag=True, frozen=True):
     """States that an APDU (one unit of data of a source) is no message for its group.
 
     The gateway sends this. The APDU came in the packets ``first`` to ``last``, both included, and
@@ -193,5 +193,5 @@ class Leave(msgspec.Struct, tag=True, frozen=True):
     """
 
 
-ToMain = Hearing | SourceOpened | MulticastArrived | Refused | Lost | Ended | Figures | Left
+ToMain = Hearing | SourceOpened | MulticastArrived | ApduRefused | Lost | Ended | Figures | Left
 ToGateway = Begin | Settled | Leave

@@ -17,8 +17,8 @@ from srmp_spark.message import Arrival
 from srmp_spark.pgm.wire.addresses import SessionKey, text_of
 from srmp_spark.queue_manager.admission.faults import REASON as INTERNAL
 from srmp_spark.queue_manager.admission.requester import answer
+from srmp_spark.queue_manager.multicast.crossing import ApduRefused as GatewayRefused
 from srmp_spark.queue_manager.multicast.crossing import MulticastArrived, Settled
-from srmp_spark.queue_manager.multicast.crossing import Refused as GatewayRefused
 from srmp_spark.srmp.receiving.effects import Refused
 
 if TYPE_CHECKING:

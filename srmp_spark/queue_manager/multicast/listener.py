@@ -38,13 +38,13 @@ from srmp_spark.queue_manager.admission.faults import REASON as INTERNAL
 from srmp_spark.queue_manager.admission.faults import Faults
 from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.multicast.crossing import (
+    ApduRefused,
     Ended,
     Figures,
     Hearing,
     Lost,
     MulticastArrived,
     Place,
-    Refused,
     SourceFigures,
     SourceOpened,
     ToMain,
@@ -346,7 +346,7 @@ class Listener:
                 self._session_ended(output)
 
     def _take(self, apdu: Apdu) -> None:
-        """Send an APDU to the main process, as :class:`MulticastArrived` or as :class:`Refused`.
+        """Send an APDU to the main process, as :class:`MulticastArrived` or as :class:`ApduRefused`.
 
         The octets of a message that arrived are added to :attr:`pending_bytes`. An internal error
         is logged and sent as a refusal.
@@ -360,7 +360,7 @@ class Listener:
             # This is the last line of defence: an internal error must not stop the others.
             refused = self._faults.refusal(error, f"multicast message of {len(apdu.data)} bytes")
             found = Unread(refused.status, INTERNAL, "srmp-spark", None)
-        self._main.send(Refused(self._group, apdu.session, apdu.first, apdu.last, *found))
+        self._main.send(ApduRefused(self._group, apdu.session, apdu.first, apdu.last, *found))
 
     def _cross(self, apdu: Apdu, read: Read) -> None:
         octets, post = len(apdu.data), read.post

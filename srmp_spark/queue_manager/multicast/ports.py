@@ -14,6 +14,7 @@ from srmp_spark.queue_manager.gateway.control import MEMORY_MAX
 from srmp_spark.queue_manager.gateway.link import START_SECONDS, GatewayLink
 from srmp_spark.queue_manager.metrics import LABELS_MAX, Metrics
 from srmp_spark.queue_manager.multicast.crossing import (
+    ApduRefused,
     Begin,
     Ended,
     Figures,
@@ -23,7 +24,6 @@ from srmp_spark.queue_manager.multicast.crossing import (
     Lost,
     MulticastArrived,
     MulticastSettings,
-    Refused,
     Settled,
     SourceOpened,
     ToMain,
@@ -46,7 +46,7 @@ REFUSED = "refused"
 class MulticastLink(
     GatewayLink[
         Begin | Settled | Leave,
-        Hearing | SourceOpened | MulticastArrived | Refused | Lost | Ended | Figures | Left,
+        Hearing | SourceOpened | MulticastArrived | ApduRefused | Lost | Ended | Figures | Left,
     ]
 ):
     """Keeps the gateway process of multicast running."""
@@ -169,7 +169,7 @@ class MulticastPorts:
         message: Hearing
         | SourceOpened
         | MulticastArrived
-        | Refused
+        | ApduRefused
         | Lost
         | Ended
         | Figures
@@ -183,7 +183,7 @@ class MulticastPorts:
             group.told(message.session, message.last)
             delivery = Delivery(message, self._settlement, self._refused)
             self._inbox.accept(delivery, group.address.format_name)
-        elif isinstance(message, Refused):
+        elif isinstance(message, ApduRefused):
             group.told(message.session, message.last)
             self._inbox.tell(message.session, group.address.format_name, message)
             self._refused(message)
@@ -210,7 +210,7 @@ class MulticastPorts:
             if not self._unheard:
                 self._is_heard.set()
 
-    def _refused(self, refused: Refused) -> None:
+    def _refused(self, refused: ApduRefused) -> None:
         self._metrics.refuse(refused.status, refused.reason)
         packets = ((refused.last - refused.first) & 0xFFFFFFFF) + 1
         detail = f"{refused.status} {refused.reason} ({refused.section})"
