@@ -115,7 +115,7 @@ class Lost(msgspec.Struct, tag=True, frozen=True):
     detail: str
 
 
-class Ended(msgspec.Struct, tag=True, frozen=True):
+class SourceEnded(msgspec.Struct, tag=True, frozen=True):
     """States that a session is over and will bring no more messages. The gateway sends this.
 
     All its packets were reported before.
@@ -193,5 +193,7 @@ class Leave(msgspec.Struct, tag=True, frozen=True):
     """
 
 
-ToMain = Hearing | SourceOpened | MulticastArrived | ApduRefused | Lost | Ended | Figures | Left
+ToMain = (
+    Hearing | SourceOpened | MulticastArrived | ApduRefused | Lost | SourceEnded | Figures | Left
+)
 ToGateway = Begin | Settled | Leave

@@ -39,12 +39,12 @@ from srmp_spark.queue_manager.admission.faults import Faults
 from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.multicast.crossing import (
     ApduRefused,
-    Ended,
     Figures,
     Hearing,
     Lost,
     MulticastArrived,
     Place,
+    SourceEnded,
     SourceFigures,
     SourceOpened,
     ToMain,
@@ -385,7 +385,7 @@ class Listener:
             session.counts[what] += count
 
     def _session_ended(self, ended: SessionEnded) -> None:
-        self._main.send(Ended(self._group, ended.session))
+        self._main.send(SourceEnded(self._group, ended.session))
         if self._may_log(time.monotonic()):
             log.info(
                 "pgm.session_ended queue=%s session=%s reason=%s",

@@ -16,7 +16,6 @@ from srmp_spark.queue_manager.metrics import LABELS_MAX, Metrics
 from srmp_spark.queue_manager.multicast.crossing import (
     ApduRefused,
     Begin,
-    Ended,
     Figures,
     Hearing,
     Leave,
@@ -25,6 +24,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
     MulticastArrived,
     MulticastSettings,
     Settled,
+    SourceEnded,
     SourceOpened,
     ToMain,
 )
@@ -46,7 +46,14 @@ REFUSED = "refused"
 class MulticastLink(
     GatewayLink[
         Begin | Settled | Leave,
-        Hearing | SourceOpened | MulticastArrived | ApduRefused | Lost | Ended | Figures | Left,
+        Hearing
+        | SourceOpened
+        | MulticastArrived
+        | ApduRefused
+        | Lost
+        | SourceEnded
+        | Figures
+        | Left,
     ]
 ):
     """Keeps the gateway process of multicast running."""
@@ -171,7 +178,7 @@ class MulticastPorts:
         | MulticastArrived
         | ApduRefused
         | Lost
-        | Ended
+        | SourceEnded
         | Figures
         | Left,
     ) -> None:
@@ -200,7 +207,7 @@ class MulticastPorts:
             )
         elif isinstance(message, SourceOpened):
             group.opened(message.session, message.first)
-        elif isinstance(message, Ended):
+        elif isinstance(message, SourceEnded):
             group.ended(message.session)
         elif isinstance(message, Figures):
             group.note(message)
