@@ -74,7 +74,7 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def running(left: Left) -> Iterator[RunningQueueManager]:
-    """It goes on in its place; ``first_status`` of :class:`Left` is what it said before any peer was there."""
+    """It goes on in its place; ``first_status`` of :class:`GroupsLeft` is what it said before any peer was there."""
     with left.serve() as queue_manager:
         left.first_status = world.client().status()
         with (

@@ -158,7 +158,7 @@ class Figures(msgspec.Struct, tag=True, frozen=True):
     gone: list[SessionKey]
 
 
-class Left(msgspec.Struct, tag=True, frozen=True):
+class GroupsLeft(msgspec.Struct, tag=True, frozen=True):
     """Answers :class:`Leave`; the gateway sends nothing after this message."""
 
 
@@ -187,13 +187,20 @@ class Settled(msgspec.Struct, tag=True, frozen=True):
 
 
 class Leave(msgspec.Struct, tag=True, frozen=True):
-    """Orders the gateway to leave all groups and to answer :class:`Left`.
+    """Orders the gateway to leave all groups and to answer :class:`GroupsLeft`.
 
     The main process sends this.
     """
 
 
 ToMain = (
-    Hearing | SourceOpened | MulticastArrived | ApduRefused | Lost | SourceEnded | Figures | Left
+    Hearing
+    | SourceOpened
+    | MulticastArrived
+    | ApduRefused
+    | Lost
+    | SourceEnded
+    | Figures
+    | GroupsLeft
 )
 ToGateway = Begin | Settled | Leave

@@ -13,8 +13,8 @@ from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
 from srmp_spark.queue_manager.multicast.crossing import (
     Begin,
+    GroupsLeft,
     Leave,
-    Left,
     MulticastSettings,
     Settled,
     ToGateway,
@@ -80,7 +80,7 @@ class Front:
         for each in self._listeners:
             each.stop()
         self._send_figures()
-        self._channel.send(Left())
+        self._channel.send(GroupsLeft())
 
 
 async def serve(gateway: Gateway[MulticastSettings]) -> Served:

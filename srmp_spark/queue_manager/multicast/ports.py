@@ -17,9 +17,9 @@ from srmp_spark.queue_manager.multicast.crossing import (
     ApduRefused,
     Begin,
     Figures,
+    GroupsLeft,
     Hearing,
     Leave,
-    Left,
     Lost,
     MulticastArrived,
     MulticastSettings,
@@ -53,7 +53,7 @@ class MulticastLink(
         | Lost
         | SourceEnded
         | Figures
-        | Left,
+        | GroupsLeft,
     ]
 ):
     """Keeps the gateway process of multicast running."""
@@ -180,9 +180,9 @@ class MulticastPorts:
         | Lost
         | SourceEnded
         | Figures
-        | Left,
+        | GroupsLeft,
     ) -> None:
-        if isinstance(message, Left):
+        if isinstance(message, GroupsLeft):
             self._has_left.set()
             return
         group = self.groups[message.group]
