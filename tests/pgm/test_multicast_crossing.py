@@ -27,7 +27,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
     Figures,
     Lost,
     MulticastArrived,
-    Place,
+    ResumePlace,
     Settled,
     SourceFigures,
     SourceOpened,
@@ -216,7 +216,7 @@ def test_nothing_is_read_while_the_main_process_is_behind() -> None:
 
 def test_figures_cross_when_they_have_changed() -> None:
     async def dialogue(listener: Listener, inlet: Inlet, main: Main) -> None:
-        listener.begin([Place(KEY._replace(source=b"\x0a\x63\x00\x09"), 5)])
+        listener.begin([ResumePlace(KEY._replace(source=b"\x0a\x63\x00\x09"), 5)])
         inlet.put(data(0, apdu_of(message(1), GROUP)), b"noise")
         await turns()
         (figures,) = listener.figures()
@@ -262,10 +262,10 @@ def test_the_next_gateway_goes_on_where_the_last_one_was() -> None:
     group, other = HeardGroup(QUEUE, GROUP), KEY._replace(source=b"\x0a\x63\x00\x09")
     group.opened(KEY, 7)
     group.opened(other, 3)
-    assert group.places() == [Place(KEY, 7), Place(other, 3)]
+    assert group.places() == [ResumePlace(KEY, 7), ResumePlace(other, 3)]
     group.told(KEY, 2**32 - 1)
     group.ended(other)
-    assert group.places() == [Place(KEY, 0)]
+    assert group.places() == [ResumePlace(KEY, 0)]
 
 
 def arrived() -> MulticastArrived:

@@ -162,7 +162,7 @@ class GroupsLeft(msgspec.Struct, tag=True, frozen=True):
     """Answers :class:`Leave`; the gateway sends nothing after this message."""
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class ResumePlace(msgspec.Struct, frozen=True, array_like=True):
     """The packet number at which a session resumes. Everything before ``next`` was reported."""
 
     session: SessionKey
@@ -172,7 +172,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 class Begin(msgspec.Struct, tag=True, frozen=True):
     """Orders the gateway to read from the groups. The main process sends this."""
 
-    places: list[list[Place]]
+    places: list[list[ResumePlace]]
     """For each group, the sessions that an earlier gateway had."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.wire.addresses import SessionKey, text_of
-from srmp_spark.queue_manager.multicast.crossing import Figures, Place, SourceFigures
+from srmp_spark.queue_manager.multicast.crossing import Figures, ResumePlace, SourceFigures
 
 _NUMBERS = 1 << 32
 
@@ -60,9 +60,9 @@ class HeardGroup:
         """Forget the resume point of a session that is over. Its figures stay."""
         self._next.pop(session, None)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ResumePlace]:
         """Return each open session with the number at which the next gateway resumes it."""
-        return [Place(session, number) for session, number in self._next.items()]
+        return [ResumePlace(session, number) for session, number in self._next.items()]
 
     # --- figures ----------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
     Hearing,
     Lost,
     MulticastArrived,
-    Place,
+    ResumePlace,
     SourceEnded,
     SourceFigures,
     SourceOpened,
@@ -148,7 +148,7 @@ class Listener:
         self._main.send(Hearing(self._group, self._deaf_because))
         self._watcher.within(INTERFACE_SECONDS)
 
-    def begin(self, places: Iterable[Place]) -> None:
+    def begin(self, places: Iterable[ResumePlace]) -> None:
         """Begin to read from the group, and log it.
 
         The sessions in ``places`` resume at their numbers. If the group is not joined, log the
