@@ -51,7 +51,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
 )
 from srmp_spark.queue_manager.multicast.groups import GroupSockets, open_group
 from srmp_spark.queue_manager.multicast.interfaces import InterfaceWatch
-from srmp_spark.queue_manager.multicast.reading import Read, Unread, read_apdu
+from srmp_spark.queue_manager.multicast.reading import ReadApdu, Unread, read_apdu
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS
 
@@ -353,7 +353,7 @@ class Listener:
         """
         try:
             found = read_apdu(apdu.data, self.address)
-            if isinstance(found, Read):
+            if isinstance(found, ReadApdu):
                 self._cross(apdu, found)
                 return
         except Exception as error:
@@ -362,7 +362,7 @@ class Listener:
             found = Unread(refused.status, INTERNAL, "srmp-spark", None)
         self._main.send(ApduRefused(self._group, apdu.session, apdu.first, apdu.last, *found))
 
-    def _cross(self, apdu: Apdu, read: Read) -> None:
+    def _cross(self, apdu: Apdu, read: ReadApdu) -> None:
         octets, post = len(apdu.data), read.post
         self._main.send(
             MulticastArrived(

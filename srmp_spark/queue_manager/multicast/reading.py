@@ -12,7 +12,7 @@ from srmp_spark.srmp.codec.decoder import decode_parts
 from srmp_spark.srmp.codec.mime import Parts
 
 
-class Read(NamedTuple):
+class ReadApdu(NamedTuple):
     """A decoded message that is addressed to the group on which it was received."""
 
     post: ApduPost
@@ -33,10 +33,10 @@ class Unread(NamedTuple):
     because: str | None
 
 
-def read_apdu(apdu: bytes, address: MulticastAddress) -> Read | Unread:
+def read_apdu(apdu: bytes, address: MulticastAddress) -> ReadApdu | Unread:
     """Decode an APDU that was received on the group of ``address``.
 
-    Return :class:`Read` for a message to this group, and :class:`Unread` for anything else. Nothing
+    Return :class:`ReadApdu` for a message to this group, and :class:`Unread` for anything else. Nothing
     is raised for malformed bytes.
     """
     try:
@@ -49,7 +49,7 @@ def read_apdu(apdu: bytes, address: MulticastAddress) -> Read | Unread:
         return Unread(error.status_hint, "malformed", error.section, str(error))
     if not _is_to(message, address):
         return Unread(400, "multicast", "[MC-MQSRM] 2.2.4.2", None)
-    return Read(post, message, parts)
+    return ReadApdu(post, message, parts)
 
 
 def _is_to(message: Message, address: MulticastAddress) -> bool:
