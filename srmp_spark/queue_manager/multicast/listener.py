@@ -51,7 +51,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
 )
 from srmp_spark.queue_manager.multicast.groups import GroupSockets, open_group
 from srmp_spark.queue_manager.multicast.interfaces import InterfaceWatch
-from srmp_spark.queue_manager.multicast.reading import ReadApdu, Unread, read_apdu
+from srmp_spark.queue_manager.multicast.reading import ReadApdu, UnreadApdu, read_apdu
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS
 
@@ -359,7 +359,7 @@ class Listener:
         except Exception as error:
             # This is the last line of defence: an internal error must not stop the others.
             refused = self._faults.refusal(error, f"multicast message of {len(apdu.data)} bytes")
-            found = Unread(refused.status, INTERNAL, "srmp-spark", None)
+            found = UnreadApdu(refused.status, INTERNAL, "srmp-spark", None)
         self._main.send(ApduRefused(self._group, apdu.session, apdu.first, apdu.last, *found))
 
     def _cross(self, apdu: Apdu, read: ReadApdu) -> None:

@@ -20,7 +20,7 @@ class ReadApdu(NamedTuple):
     parts: Parts
 
 
-class Unread(NamedTuple):
+class UnreadApdu(NamedTuple):
     """The reason why an APDU is no message for its group.
 
     Its fields are those of a refused POST: HTTP status, reason, section of the specification.
@@ -33,22 +33,22 @@ class Unread(NamedTuple):
     because: str | None
 
 
-def read_apdu(apdu: bytes, address: MulticastAddress) -> ReadApdu | Unread:
+def read_apdu(apdu: bytes, address: MulticastAddress) -> ReadApdu | UnreadApdu:
     """Decode an APDU that was received on the group of ``address``.
 
-    Return :class:`ReadApdu` for a message to this group, and :class:`Unread` for anything else. Nothing
+    Return :class:`ReadApdu` for a message to this group, and :class:`UnreadApdu` for anything else. Nothing
     is raised for malformed bytes.
     """
     try:
         post = post_of(apdu, address)
     except RemoteProtocolError as error:
-        return Unread(400, "malformed", error.section, str(error))
+        return UnreadApdu(400, "malformed", error.section, str(error))
     try:
         message, parts = decode_parts(post.content_type, post.post[post.head_length :])
     except RemoteProtocolError as error:
-        return Unread(error.status_hint, "malformed", error.section, str(error))
+        return UnreadApdu(error.status_hint, "malformed", error.section, str(error))
     if not _is_to(message, address):
-        return Unread(400, "multicast", "[MC-MQSRM] 2.2.4.2", None)
+        return UnreadApdu(400, "multicast", "[MC-MQSRM] 2.2.4.2", None)
     return ReadApdu(post, message, parts)
 
 
