@@ -34,7 +34,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
     ToMain,
 )
 from srmp_spark.queue_manager.multicast.heard import HeardGroup
-from srmp_spark.queue_manager.multicast.inbox import Delivery, MulticastInbox, Settlement
+from srmp_spark.queue_manager.multicast.inbox import MulticastInbox, Settlement, UndecidedMulticast
 from srmp_spark.queue_manager.multicast.listener import Listener
 from srmp_spark.queue_manager.multicast.reading import read_apdu
 from srmp_spark.queue_manager.multicast.settings import Encapsulation, PgmSettings
@@ -276,7 +276,7 @@ def arrived() -> MulticastArrived:
     )
 
 
-def inbox_that(does: Callable[[Delivery], None]) -> MulticastInbox:
+def inbox_that(does: Callable[[UndecidedMulticast], None]) -> MulticastInbox:
     admission: Any = SimpleNamespace(gate=Gate(), judge=lambda delivery, message, *more: message)
     acceptor: Any = SimpleNamespace(
         take=lambda message, arrival, post, head_length, delivery: does(delivery), faults=Faults()
@@ -291,17 +291,17 @@ def test_what_is_settled_is_told_once_a_turn_and_only_to_its_gateway() -> None:
         refusals: list[ApduRefused] = []
         size = arrived().octets
 
-        def refuse(delivery: Delivery) -> None:
+        def refuse(delivery: UndecidedMulticast) -> None:
             delivery.refuse(503, "paused", "section")
 
-        def fail(delivery: Delivery) -> None:
+        def fail(delivery: UndecidedMulticast) -> None:
             raise ZeroDivisionError
 
-        def end(delivery: Delivery) -> None:
+        def end(delivery: UndecidedMulticast) -> None:
             raise ProcessMustEndError("x")
 
         for does in (lambda delivery: delivery.acknowledge(None), refuse, fail, end):
-            delivery = Delivery(arrived(), settlement, refusals.append)
+            delivery = UndecidedMulticast(arrived(), settlement, refusals.append)
             inbox_that(does).accept(delivery, GROUP.format_name)
         assert told == []
         await asyncio.sleep(0)

@@ -68,7 +68,7 @@ class Settlement:
             self._send(Settled(group, count))
 
 
-class Delivery:
+class UndecidedMulticast:
     """One message that crossed from the gateway and is not decided yet (stored or refused).
 
     For the acceptor (:class:`.Acceptor`) a delivery has the role that a connection has for a POST.
@@ -135,7 +135,7 @@ class MulticastInbox:
         self._acceptor = acceptor
         self._utc = utc
 
-    def accept(self, delivery: Delivery, destination: str) -> None:
+    def accept(self, delivery: UndecidedMulticast, destination: str) -> None:
         """Judge a message that crossed from the gateway, and store or refuse it.
 
         ``destination`` is the format name of the group, for the log. An exception that is a bug of
@@ -155,7 +155,7 @@ class MulticastInbox:
             if not delivery.is_over:
                 delivery.refuse(503, INTERNAL, "srmp-spark")
 
-    def _accept(self, delivery: Delivery, destination: str) -> None:
+    def _accept(self, delivery: UndecidedMulticast, destination: str) -> None:
         if (closed := self._admission.gate.closed) is not None:
             answer(delivery, closed)
             return

@@ -29,7 +29,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
     ToMain,
 )
 from srmp_spark.queue_manager.multicast.heard import HeardGroup
-from srmp_spark.queue_manager.multicast.inbox import Delivery, MulticastInbox, Settlement
+from srmp_spark.queue_manager.multicast.inbox import MulticastInbox, Settlement, UndecidedMulticast
 from srmp_spark.queue_manager.multicast.losses import Losses
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.srmp_port.http_limits import DRAIN_SECONDS
@@ -188,7 +188,7 @@ class MulticastPorts:
         group = self.groups[message.group]
         if isinstance(message, MulticastArrived):
             group.told(message.session, message.last)
-            delivery = Delivery(message, self._settlement, self._refused)
+            delivery = UndecidedMulticast(message, self._settlement, self._refused)
             self._inbox.accept(delivery, group.address.format_name)
         elif isinstance(message, ApduRefused):
             group.told(message.session, message.last)
