@@ -28,7 +28,7 @@ FIGURES_SECONDS = 0.5
 """
 
 
-class Front:
+class MulticastFront:
     """Runs the listeners (:class:`.Listener`) of all groups of a queue manager."""
 
     def __init__(self, gateway: Gateway[MulticastSettings]) -> None:
@@ -88,7 +88,7 @@ async def serve(gateway: Gateway[MulticastSettings]) -> Served:
 
     Packets are read only when the main process sends :class:`Begin`.
     """
-    front = Front(gateway)
+    front = MulticastFront(gateway)
     front.join()
     return Served(front.on_message, front.on_room)
 
