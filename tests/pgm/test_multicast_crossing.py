@@ -35,7 +35,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
 )
 from srmp_spark.queue_manager.multicast.heard import HeardGroup
 from srmp_spark.queue_manager.multicast.inbox import MulticastInbox, Settlement, UndecidedMulticast
-from srmp_spark.queue_manager.multicast.listener import Listener
+from srmp_spark.queue_manager.multicast.listener import GroupListener
 from srmp_spark.queue_manager.multicast.reading import read_apdu
 from srmp_spark.queue_manager.multicast.settings import Encapsulation, PgmSettings
 from srmp_spark.srmp.codec.apdu import apdu_of
@@ -87,10 +87,12 @@ class Main:
         return came
 
 
-def with_listener(dialogue: Callable[[Listener, Inlet, Main], Coroutine[Any, Any, None]]) -> None:
+def with_listener(
+    dialogue: Callable[[GroupListener, Inlet, Main], Coroutine[Any, Any, None]],
+) -> None:
     async def run() -> None:
         inlet, main = Inlet(), Main()
-        listener = Listener(3, QUEUE, GROUP, SETTINGS, main)
+        listener = GroupListener(3, QUEUE, GROUP, SETTINGS, main)
         outlet = SimpleNamespace(
             unicast=lambda packet, to: None, multicast=lambda packets: None, close=lambda: None
         )
@@ -115,7 +117,7 @@ async def turns() -> None:
 
 
 def test_each_number_of_a_session_crosses_in_order_as_one_of_four_things() -> None:
-    async def dialogue(listener: Listener, inlet: Inlet, main: Main) -> None:
+    async def dialogue(listener: GroupListener, inlet: Inlet, main: Main) -> None:
         good = apdu_of(message(1, b"price"), GROUP)
         elsewhere = good.replace(b"MULTICAST=239.192.77.1:", b"MULTICAST=239.192.77.9:")
         inlet.put(data(0, good))
@@ -156,7 +158,7 @@ def cannot_cross(apdu: bytes, address: Any) -> Any:
 def test_a_fault_of_ours_costs_one_message(
     fault: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def dialogue(listener: Listener, inlet: Inlet, main: Main) -> None:
+    async def dialogue(listener: GroupListener, inlet: Inlet, main: Main) -> None:
         listener.begin([])
         good = apdu_of(message(1), GROUP)
         with monkeypatch.context() as patched:
@@ -180,7 +182,7 @@ def test_nothing_is_read_while_too_much_waits_for_its_commit(
     good = apdu_of(message(1, b"price"), GROUP)
     monkeypatch.setattr(module, "PENDING_BYTES_MAX", 2 * len(good))
 
-    async def dialogue(listener: Listener, inlet: Inlet, main: Main) -> None:
+    async def dialogue(listener: GroupListener, inlet: Inlet, main: Main) -> None:
         listener.begin([])
         inlet.put(*[data(number, good) for number in range(3)])
         await turns()
@@ -197,7 +199,7 @@ def test_nothing_is_read_while_too_much_waits_for_its_commit(
 
 
 def test_nothing_is_read_while_the_main_process_is_behind() -> None:
-    async def dialogue(listener: Listener, inlet: Inlet, main: Main) -> None:
+    async def dialogue(listener: GroupListener, inlet: Inlet, main: Main) -> None:
         listener.begin([])
         main.is_congested = True
         inlet.put(data(0, apdu_of(message(1), GROUP)))
@@ -215,7 +217,7 @@ def test_nothing_is_read_while_the_main_process_is_behind() -> None:
 
 
 def test_figures_cross_when_they_have_changed() -> None:
-    async def dialogue(listener: Listener, inlet: Inlet, main: Main) -> None:
+    async def dialogue(listener: GroupListener, inlet: Inlet, main: Main) -> None:
         listener.begin([ResumePlace(KEY._replace(source=b"\x0a\x63\x00\x09"), 5)])
         inlet.put(data(0, apdu_of(message(1), GROUP)), b"noise")
         await turns()

@@ -15,7 +15,7 @@ from srmp_spark.names import MulticastAddress
 from srmp_spark.pgm.settings import PgmReceiverSettings
 from srmp_spark.pgm.wire.packets import Data, Spm
 from srmp_spark.queue_manager.multicast import listener as module
-from srmp_spark.queue_manager.multicast.listener import Listener
+from srmp_spark.queue_manager.multicast.listener import GroupListener
 from srmp_spark.queue_manager.multicast.settings import Encapsulation, PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS
 
@@ -39,7 +39,7 @@ class Inlet:
             each.close()
 
 
-def listener_of(inlet: Inlet, naks: list[bytes]) -> Listener:
+def listener_of(inlet: Inlet, naks: list[bytes]) -> GroupListener:
     """With sockets of our own making; what it asks for comes into ``naks``."""
     outlet = SimpleNamespace(
         unicast=lambda packet, to: naks.append(packet),
@@ -54,7 +54,7 @@ def listener_of(inlet: Inlet, naks: list[bytes]) -> Listener:
         encapsulation=Encapsulation(3055), receiver=PgmReceiverSettings(nak_rb_ivl=(0.0, 0.0))
     )
     main = SimpleNamespace(is_congested=False, send=lambda message: None)
-    listener = Listener(0, "private$/prices", address, settings, main)
+    listener = GroupListener(0, "private$/prices", address, settings, main)
     listener.sockets = sockets
     listener._has_begun = True
     return listener

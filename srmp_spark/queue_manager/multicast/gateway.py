@@ -19,7 +19,7 @@ from srmp_spark.queue_manager.multicast.crossing import (
     Settled,
     ToGateway,
 )
-from srmp_spark.queue_manager.multicast.listener import Listener
+from srmp_spark.queue_manager.multicast.listener import GroupListener
 
 FIGURES_SECONDS = 0.5
 """Interval at which changed figures are sent, in seconds.
@@ -29,7 +29,7 @@ FIGURES_SECONDS = 0.5
 
 
 class MulticastFront:
-    """Runs the listeners (:class:`.Listener`) of all groups of a queue manager."""
+    """Runs the listeners (:class:`.GroupListener`) of all groups of a queue manager."""
 
     def __init__(self, gateway: Gateway[MulticastSettings]) -> None:
         self._channel = gateway.channel
@@ -37,7 +37,9 @@ class MulticastFront:
         self._figures = Alarm(self._loop, self._tell_figures)
         settings = gateway.settings
         self._listeners = [
-            Listener(number, queue, MulticastAddress.parse(address), settings.pgm, self._channel)
+            GroupListener(
+                number, queue, MulticastAddress.parse(address), settings.pgm, self._channel
+            )
             for number, (queue, address) in enumerate(settings.groups)
         ]
 

@@ -84,7 +84,7 @@ class ToMainProcess(Protocol):
         """Send ``message`` after all earlier ones."""
 
 
-class Listener:
+class GroupListener:
     """Receives the packets of one group, and sends its messages to the main process.
 
     All times are in seconds of ``time.monotonic``.
