@@ -68,7 +68,7 @@ class Asked(msgspec.Struct, tag=True, frozen=True):
 class Arrived(msgspec.Struct, tag=True, frozen=True):
     """A whole, decoded request. The gateway sends it to the main process.
 
-    The answer is :class:`Answered` or :class:`Refused`.
+    The answer is :class:`SoapResponse` or :class:`Refused`.
     """
 
     request: int
@@ -107,7 +107,7 @@ class Admitted(msgspec.Struct, tag=True, frozen=True):
     request: int
 
 
-class Answered(msgspec.Struct, tag=True, frozen=True):
+class SoapResponse(msgspec.Struct, tag=True, frozen=True):
     """Orders the gateway to answer a request with SOAP, or with 202 without a body."""
 
     request: int
@@ -134,7 +134,7 @@ class Drain(msgspec.Struct, tag=True, frozen=True):
 
 
 ToMain = Asked | Arrived | Counted | HandshakeRefused | Drained
-ToGateway = Admitted | Answered | Refused | Drain
+ToGateway = Admitted | SoapResponse | Refused | Drain
 
 
 def packed(message: SoapMessage) -> bytes:

@@ -28,7 +28,6 @@ from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsConnection, TlsPort
 from srmp_spark.queue_manager.trust.tls import ServerTls
 from srmp_spark.queue_manager.wsrm.crossing import (
     Admitted,
-    Answered,
     Arrived,
     Asked,
     Client,
@@ -37,6 +36,7 @@ from srmp_spark.queue_manager.wsrm.crossing import (
     Drained,
     HandshakeRefused,
     Refused,
+    SoapResponse,
     ToGateway,
     WsrmSettings,
     packed,
@@ -196,7 +196,7 @@ class Front:
 
     # --- from the main process --------------------------------------------------------------------
 
-    def on_message(self, message: Admitted | Answered | Refused | Drain) -> None:
+    def on_message(self, message: Admitted | SoapResponse | Refused | Drain) -> None:
         """Handle one message of the main process (:mod:`.crossing`)."""
         if isinstance(message, Drain):
             self._drains = asyncio.ensure_future(self._drain())
@@ -213,7 +213,7 @@ class Front:
         connection = self._waiting.pop(message.request, None)
         if connection is None:
             return
-        if isinstance(message, Answered):
+        if isinstance(message, SoapResponse):
             connection.reply(SoapReply(message.status, message.fields, message.content))
         else:
             connection.refuse(message.status, message.reason, message.section, message.retry_after)

@@ -20,11 +20,11 @@ from srmp_spark.queue_manager.admission.gate import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.admission.requester import answer
 from srmp_spark.queue_manager.trust.writers import Caller
 from srmp_spark.queue_manager.wsrm.crossing import (
-    Answered,
     Arrived,
     Asked,
     Client,
     Refused,
+    SoapResponse,
     message_of,
 )
 from srmp_spark.queue_manager.wsrm.replies import SoapReply, reply_of, reply_of_error
@@ -55,7 +55,7 @@ class Request:
     __slots__ = ("_number", "_send", "client", "read_at")
 
     def __init__(
-        self, number: int, client: Client, send: Callable[[Answered | Refused], object]
+        self, number: int, client: Client, send: Callable[[SoapResponse | Refused], object]
     ) -> None:
         """Store the number and the client of a request.
 
@@ -79,7 +79,7 @@ class Request:
 
     def reply(self, reply: SoapReply) -> None:
         """Send an answer with SOAP, or with status 202 alone, to the gateway."""
-        self._send(Answered(self._number, reply.status, dict(reply.fields), reply.content))
+        self._send(SoapResponse(self._number, reply.status, dict(reply.fields), reply.content))
 
     def respond(self, respond: Respond) -> None:
         """Send the response that the engine (:class:`.Destination`) decided, as an HTTP answer."""

@@ -14,7 +14,6 @@ from srmp_spark.queue_manager.gateway.link import GatewayLink
 from srmp_spark.queue_manager.srmp_port.http_limits import DRAIN_SECONDS
 from srmp_spark.queue_manager.wsrm.crossing import (
     Admitted,
-    Answered,
     Arrived,
     Asked,
     Counted,
@@ -22,6 +21,7 @@ from srmp_spark.queue_manager.wsrm.crossing import (
     Drained,
     HandshakeRefused,
     Refused,
+    SoapResponse,
     ToMain,
     WsrmSettings,
     WsrmTls,
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 class ReliableLink(
     GatewayLink[
-        Admitted | Answered | Refused | Drain,
+        Admitted | SoapResponse | Refused | Drain,
         Asked | Arrived | Counted | HandshakeRefused | Drained,
     ]
 ):
