@@ -65,7 +65,7 @@ class Asked(msgspec.Struct, tag=True, frozen=True):
     client: Client
 
 
-class Arrived(msgspec.Struct, tag=True, frozen=True):
+class SoapArrived(msgspec.Struct, tag=True, frozen=True):
     """A whole, decoded request. The gateway sends it to the main process.
 
     The answer is :class:`SoapResponse` or :class:`Refused`.
@@ -133,16 +133,16 @@ class Drain(msgspec.Struct, tag=True, frozen=True):
     """
 
 
-ToMain = Asked | Arrived | Counted | HandshakeRefused | Drained
+ToMain = Asked | SoapArrived | Counted | HandshakeRefused | Drained
 ToGateway = Admitted | SoapResponse | Refused | Drain
 
 
 def packed(message: SoapMessage) -> bytes:
-    """Return ``message`` in pickled form, for :attr:`Arrived.message`."""
+    """Return ``message`` in pickled form, for :attr:`SoapArrived.message`."""
     return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
 
 
-def message_of(arrived: Arrived) -> SoapMessage:
+def message_of(arrived: SoapArrived) -> SoapMessage:
     """Return the message that the gateway decoded, from its pickled form.
 
     Raises :class:`TypeError` if the bytes hold anything but a :class:`SoapMessage`.

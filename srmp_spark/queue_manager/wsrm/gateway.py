@@ -28,7 +28,6 @@ from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsConnection, TlsPort
 from srmp_spark.queue_manager.trust.tls import ServerTls
 from srmp_spark.queue_manager.wsrm.crossing import (
     Admitted,
-    Arrived,
     Asked,
     Client,
     Counted,
@@ -36,6 +35,7 @@ from srmp_spark.queue_manager.wsrm.crossing import (
     Drained,
     HandshakeRefused,
     Refused,
+    SoapArrived,
     SoapResponse,
     ToGateway,
     WsrmSettings,
@@ -184,7 +184,7 @@ class Front:
         if head.has_credentials:
             post, head_length = without_credentials(post, head_length)
         client = _client(connection, head)
-        self._channel.send(Arrived(request, queue, client, post, head_length, packed(message)))
+        self._channel.send(SoapArrived(request, queue, client, post, head_length, packed(message)))
 
     def _tell(self, queue: str, peer: str, why: str) -> None:
         """Log why a request was refused, once for each queue and reason.

@@ -20,10 +20,10 @@ from srmp_spark.queue_manager.admission.gate import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.admission.requester import answer
 from srmp_spark.queue_manager.trust.writers import Caller
 from srmp_spark.queue_manager.wsrm.crossing import (
-    Arrived,
     Asked,
     Client,
     Refused,
+    SoapArrived,
     SoapResponse,
     message_of,
 )
@@ -115,7 +115,7 @@ class ReliableInbox:
         self._refusals: OncePerKey[tuple[str, str]] = OncePerKey()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def admits(self, asked: Asked | Arrived, request: Request) -> bool:
+    def admits(self, asked: Asked | SoapArrived, request: Request) -> bool:
         """Return whether a message for its queue may be judged. Refuse ``request`` if not.
 
         The gate and the writers are asked, and for an :class:`Asked` also whether the queue accepts
@@ -134,7 +134,7 @@ class ReliableInbox:
             answer(request, refused)
         return refused is None
 
-    def accept(self, arrived: Arrived, request: Request) -> None:
+    def accept(self, arrived: SoapArrived, request: Request) -> None:
         """Judge a decoded message, and pass it to its queue or refuse it, now or later.
 
         A CreateSequence waits until its address is looked up. Raises :class:`ProcessMustEndError`

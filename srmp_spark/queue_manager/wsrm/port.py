@@ -14,13 +14,13 @@ from srmp_spark.queue_manager.gateway.link import GatewayLink
 from srmp_spark.queue_manager.srmp_port.http_limits import DRAIN_SECONDS
 from srmp_spark.queue_manager.wsrm.crossing import (
     Admitted,
-    Arrived,
     Asked,
     Counted,
     Drain,
     Drained,
     HandshakeRefused,
     Refused,
+    SoapArrived,
     SoapResponse,
     ToMain,
     WsrmSettings,
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 class ReliableLink(
     GatewayLink[
         Admitted | SoapResponse | Refused | Drain,
-        Asked | Arrived | Counted | HandshakeRefused | Drained,
+        Asked | SoapArrived | Counted | HandshakeRefused | Drained,
     ]
 ):
     """Keeps the gateway process of WS-ReliableMessaging running."""
@@ -109,8 +109,10 @@ class ReliablePort:
         """Return the list ``status.incoming_sequences``, with the queues that ``sees`` allows."""
         return self._queues.status(sees)
 
-    def _on_message(self, message: Asked | Arrived | Counted | HandshakeRefused | Drained) -> None:
-        if isinstance(message, Asked | Arrived):
+    def _on_message(
+        self, message: Asked | SoapArrived | Counted | HandshakeRefused | Drained
+    ) -> None:
+        if isinstance(message, Asked | SoapArrived):
             assert self._link is not None
             # Answer by the channel that delivered the request: the next gateway has other requests.
             channel = self._link.channel
@@ -118,7 +120,7 @@ class ReliablePort:
                 return
             request = Request(message.request, message.client, channel.send)
             try:
-                if isinstance(message, Arrived):
+                if isinstance(message, SoapArrived):
                     self._inbox.accept(message, request)
                 elif self._inbox.admits(message, request):
                     channel.send(Admitted(message.request))
