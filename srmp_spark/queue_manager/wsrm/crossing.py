@@ -57,7 +57,7 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
 class Asked(msgspec.Struct, tag=True, frozen=True):
     """Asks the main process whether a large request may be parsed.
 
-    The answer is :class:`Admitted` or :class:`Refused`.
+    The answer is :class:`Admitted` or :class:`SoapRefused`.
     """
 
     request: int
@@ -68,7 +68,7 @@ class Asked(msgspec.Struct, tag=True, frozen=True):
 class SoapArrived(msgspec.Struct, tag=True, frozen=True):
     """A whole, decoded request. The gateway sends it to the main process.
 
-    The answer is :class:`SoapResponse` or :class:`Refused`.
+    The answer is :class:`SoapResponse` or :class:`SoapRefused`.
     """
 
     request: int
@@ -116,7 +116,7 @@ class SoapResponse(msgspec.Struct, tag=True, frozen=True):
     content: bytes
 
 
-class Refused(msgspec.Struct, tag=True, frozen=True):
+class SoapRefused(msgspec.Struct, tag=True, frozen=True):
     """Orders the gateway to answer a request with an HTTP status, without SOAP."""
 
     request: int
@@ -134,7 +134,7 @@ class Drain(msgspec.Struct, tag=True, frozen=True):
 
 
 ToMain = Asked | SoapArrived | Counted | HandshakeRefused | Drained
-ToGateway = Admitted | SoapResponse | Refused | Drain
+ToGateway = Admitted | SoapResponse | SoapRefused | Drain
 
 
 def packed(message: SoapMessage) -> bytes:

@@ -34,8 +34,8 @@ from srmp_spark.queue_manager.wsrm.crossing import (
     Drain,
     Drained,
     HandshakeRefused,
-    Refused,
     SoapArrived,
+    SoapRefused,
     SoapResponse,
     ToGateway,
     WsrmSettings,
@@ -196,7 +196,7 @@ class Front:
 
     # --- from the main process --------------------------------------------------------------------
 
-    def on_message(self, message: Admitted | SoapResponse | Refused | Drain) -> None:
+    def on_message(self, message: Admitted | SoapResponse | SoapRefused | Drain) -> None:
         """Handle one message of the main process (:mod:`.crossing`)."""
         if isinstance(message, Drain):
             self._drains = asyncio.ensure_future(self._drain())

@@ -22,8 +22,8 @@ from srmp_spark.queue_manager.trust.writers import Caller
 from srmp_spark.queue_manager.wsrm.crossing import (
     Asked,
     Client,
-    Refused,
     SoapArrived,
+    SoapRefused,
     SoapResponse,
     message_of,
 )
@@ -55,7 +55,7 @@ class Request:
     __slots__ = ("_number", "_send", "client", "read_at")
 
     def __init__(
-        self, number: int, client: Client, send: Callable[[SoapResponse | Refused], object]
+        self, number: int, client: Client, send: Callable[[SoapResponse | SoapRefused], object]
     ) -> None:
         """Store the number and the client of a request.
 
@@ -89,7 +89,7 @@ class Request:
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
         """Send an answer with an HTTP status and without SOAP."""
-        self._send(Refused(self._number, status, reason, section, retry_after))
+        self._send(SoapRefused(self._number, status, reason, section, retry_after))
 
     def fail(self) -> None:
         """Send an answer 503 because of an internal error. The client repeats its message."""

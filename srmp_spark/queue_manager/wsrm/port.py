@@ -19,8 +19,8 @@ from srmp_spark.queue_manager.wsrm.crossing import (
     Drain,
     Drained,
     HandshakeRefused,
-    Refused,
     SoapArrived,
+    SoapRefused,
     SoapResponse,
     ToMain,
     WsrmSettings,
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 class ReliableLink(
     GatewayLink[
-        Admitted | SoapResponse | Refused | Drain,
+        Admitted | SoapResponse | SoapRefused | Drain,
         Asked | SoapArrived | Counted | HandshakeRefused | Drained,
     ]
 ):
