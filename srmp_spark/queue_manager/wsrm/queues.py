@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Answer(Protocol):
+class WaitingRequest(Protocol):
     """The request that waits for the outcome of its message: :class:`.inbox.Request`."""
 
     def respond(self, respond: Respond) -> None:
@@ -122,7 +122,7 @@ class _Waiting(NamedTuple):
     queue: str
     received: ReceiveDecision
     origin: SequenceClient
-    answer: Answer
+    answer: WaitingRequest
 
 
 class ReliableQueues:
@@ -155,7 +155,7 @@ class ReliableQueues:
         self._destinations: dict[str, RmDestination] = {}
         self._origins: dict[str, SequenceClient] = {}
         self._waiting = AnsweredTogether(manager.journal, self._committed)
-        self._late: dict[str, list[tuple[RespondLater, SequenceClient, Answer]]] = {}
+        self._late: dict[str, list[tuple[RespondLater, SequenceClient, WaitingRequest]]] = {}
         """For each queue the answers that wait for room in it, in the order of their time."""
         self._alarm = Alarm(self._loop, self._due, manager.clock.monotonic)
         self._closed = False
@@ -229,7 +229,7 @@ class ReliableQueues:
         message: SoapMessage,
         record: Record,
         origin: SequenceClient,
-        answer: Answer,
+        answer: WaitingRequest,
     ) -> None:
         """Decide about a message, submit its rows, and answer when they are on stable storage.
 
@@ -407,7 +407,7 @@ class ReliableQueues:
         queue: str,
         received: ReceiveDecision,
         origin: SequenceClient,
-        answer: Answer,
+        answer: WaitingRequest,
     ) -> None:
         """Submit the rows of a message and the counts of its sequence to the journal.
 
@@ -469,7 +469,7 @@ class ReliableQueues:
         self,
         outputs: list[Output],
         origin: SequenceClient | None = None,
-        answer: Answer | None = None,
+        answer: WaitingRequest | None = None,
     ) -> None:
         for output in outputs:
             if isinstance(output, RespondLater):
@@ -517,7 +517,7 @@ class ReliableQueues:
                 self._answer_late(queue, self._late.get(queue, []))
 
     def _answer_late(
-        self, queue: str, these: list[tuple[RespondLater, SequenceClient, Answer]]
+        self, queue: str, these: list[tuple[RespondLater, SequenceClient, WaitingRequest]]
     ) -> None:
         """Give the waiting answers ``these`` of ``queue``, and remove them.
 
