@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 SECTION = "WS-ReliableMessaging"
 
 
-class Request:
+class SoapRequest:
     """One request of a client that waits for its answer, in the main process."""
 
     __slots__ = ("_number", "_send", "client", "read_at")
@@ -115,7 +115,7 @@ class ReliableInbox:
         self._refusals: OncePerKey[tuple[str, str]] = OncePerKey()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def admits(self, asked: Asked | SoapArrived, request: Request) -> bool:
+    def admits(self, asked: Asked | SoapArrived, request: SoapRequest) -> bool:
         """Return whether a message for its queue may be judged. Refuse ``request`` if not.
 
         The gate and the writers are asked, and for an :class:`Asked` also whether the queue accepts
@@ -134,7 +134,7 @@ class ReliableInbox:
             answer(request, refused)
         return refused is None
 
-    def accept(self, arrived: SoapArrived, request: Request) -> None:
+    def accept(self, arrived: SoapArrived, request: SoapRequest) -> None:
         """Judge a decoded message, and pass it to its queue or refuse it, now or later.
 
         A CreateSequence waits until its address is looked up. Raises :class:`ProcessMustEndError`
@@ -153,7 +153,7 @@ class ReliableInbox:
 
     def _receive(
         self,
-        request: Request,
+        request: SoapRequest,
         queue: str,
         message: SoapMessage,
         record: Record,
@@ -174,7 +174,7 @@ class ReliableInbox:
 
     def _create(
         self,
-        request: Request,
+        request: SoapRequest,
         queue: str,
         message: SoapMessage,
         content: CreateSequence,
@@ -197,7 +197,7 @@ class ReliableInbox:
 
     async def _create_judged(
         self,
-        request: Request,
+        request: SoapRequest,
         queue: str,
         message: SoapMessage,
         named: list[str],
@@ -225,7 +225,7 @@ class ReliableInbox:
 
     # --- refusals ---------------------------------------------------------------------------------
 
-    def _refuse(self, request: Request, status: int, queue: str, why: str) -> None:
+    def _refuse(self, request: SoapRequest, status: int, queue: str, why: str) -> None:
         self._metrics.refuse(status, "wsrm")
         self._tell(queue, request.peer, why)
 

@@ -26,7 +26,7 @@ from srmp_spark.queue_manager.wsrm.crossing import (
     WsrmSettings,
     WsrmTls,
 )
-from srmp_spark.queue_manager.wsrm.inbox import ReliableInbox, Request
+from srmp_spark.queue_manager.wsrm.inbox import ReliableInbox, SoapRequest
 from srmp_spark.queue_manager.wsrm.queues import ReliableQueues
 from srmp_spark.queue_manager.wsrm.sending import WsrmSender
 from srmp_spark.store.tables import wsrm_sequences
@@ -118,7 +118,7 @@ class ReliablePort:
             channel = self._link.channel
             if channel is None:
                 return
-            request = Request(message.request, message.client, channel.send)
+            request = SoapRequest(message.request, message.client, channel.send)
             try:
                 if isinstance(message, SoapArrived):
                     self._inbox.accept(message, request)

@@ -76,7 +76,7 @@ log = logging.getLogger(__name__)
 
 
 class WaitingRequest(Protocol):
-    """The request that waits for the outcome of its message: :class:`.inbox.Request`."""
+    """The request that waits for the outcome of its message: :class:`.inbox.SoapRequest`."""
 
     def respond(self, respond: Respond) -> None:
         """Answer with the response that the destination decided."""
