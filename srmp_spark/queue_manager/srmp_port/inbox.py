@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Inbox(Protocol):
-    """Judges and stores the requests of an HTTP port: :class:`.SrmpInbox`, :class:`.Front`.
+    """Judges and stores the requests of an HTTP port: :class:`.SrmpInbox`, :class:`.SoapFront`.
 
     It answers by one of the sender's two methods, :meth:`.Requester.acknowledge` and
     :meth:`.Requester.refuse`, at once or later.

@@ -102,7 +102,7 @@ class SoapTlsConnection(TlsConnection, _SoapAnswers):
     __slots__ = ()
 
 
-class Front:
+class SoapFront:
     """Judges requests without the store, decodes them, and passes them to the main process.
 
     It is the :class:`.Inbox` of the port.
@@ -239,7 +239,7 @@ async def serve(gateway: Gateway[WsrmSettings]) -> Served:
 
     Raises :class:`SystemExit` if the certificate files cannot be loaded.
     """
-    front = Front(gateway)
+    front = SoapFront(gateway)
     channel, listening, endpoint = gateway.channel, gateway.listening["port"], front.endpoint
     tls = gateway.settings.tls
     if tls is None:
