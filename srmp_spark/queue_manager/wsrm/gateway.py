@@ -90,7 +90,7 @@ class _SoapAnswers(SrmpConnection):
         self._finish(answer, close)
 
 
-class SoapConnection(_SoapAnswers):
+class SoapServerConnection(_SoapAnswers):
     """One connection of a client of WS-ReliableMessaging, without TLS."""
 
     __slots__ = ()
@@ -122,7 +122,7 @@ class SoapFront:
             count_refusal=lambda status, reason: channel.send(Counted(status, reason)),
             utc_seconds=time.time,
             connections_max=min(CONNECTIONS_MAX, gateway.settings.connections_max),
-            connection_class=SoapConnection,
+            connection_class=SoapServerConnection,
             budget=BUDGET,
         )
 
