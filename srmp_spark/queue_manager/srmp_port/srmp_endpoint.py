@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 RefusalCounter = Callable[[int, str], object]
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """States of a connection. The module's docstring has the transitions."""
 
     IDLE = "idle"
@@ -63,7 +63,7 @@ class State(Enum):
     CLOSING = "closing"
 
 
-_IDLE, _HEAD, _BODY, _WAITING, _CLOSING = State
+_IDLE, _HEAD, _BODY, _WAITING, _CLOSING = ConnectionState
 _PROBE_FIELD = b"\r\nsrmp-probe:"
 
 

@@ -25,7 +25,11 @@ from typing import TYPE_CHECKING, cast
 from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.srmp_port.handshake_turns import HandshakeTurns
-from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpConnection, SrmpEndpoint, State
+from srmp_spark.queue_manager.srmp_port.srmp_endpoint import (
+    ConnectionState,
+    SrmpConnection,
+    SrmpEndpoint,
+)
 from srmp_spark.queue_manager.trust.tls import ServerTls, sender_name_of
 
 if TYPE_CHECKING:
@@ -93,7 +97,7 @@ class TlsConnection(SrmpConnection):
         A peer that does not answer the end of TLS is disconnected by the sweep, after
         LINGER_SECONDS.
         """
-        if self._state is State.IDLE:
+        if self._state is ConnectionState.IDLE:
             self._linger()
 
     def _end_writing(self) -> None:
