@@ -11,7 +11,7 @@ from srmp_spark.queue_manager.api.port_side import places
 from srmp_spark.queue_manager.api.port_side.places import (
     ORDER_SECONDS,
     ORDERED_MIN,
-    Places,
+    ApiPlaces,
     Standing,
 )
 
@@ -29,7 +29,7 @@ class Port:
     """A full port, whoever comes."""
 
     def __init__(self) -> None:
-        self.places: Places[Caller] = Places()
+        self.places: ApiPlaces[Caller] = ApiPlaces()
         self.callers: dict[Caller, None] = {}
         self.now = 0.0
 

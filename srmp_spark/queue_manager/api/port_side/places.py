@@ -67,7 +67,7 @@ class Standings(Protocol):
 C = TypeVar("C", bound=Standings)
 
 
-class Places(Generic[C]):
+class ApiPlaces(Generic[C]):
     """Counts the connections of a port by address, and chooses those that are closed."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.api.port_side.connection import OWNER, LendingProtocol
-from srmp_spark.queue_manager.api.port_side.places import ORDER_SECONDS, Places, Standing
+from srmp_spark.queue_manager.api.port_side.places import ORDER_SECONDS, ApiPlaces, Standing
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.srmp_port.handshake_turns import HandshakeTurns
 from srmp_spark.queue_manager.srmp_port.http_limits import (
@@ -271,7 +271,7 @@ class ApiPort:
         self.now = self._loop.time()
         self.room = ConnectionRoom(connections_max, API_SHARE)
         self.connections: set[ApiProtocol] = set()
-        self._places: Places[ApiProtocol] = Places()
+        self._places: ApiPlaces[ApiProtocol] = ApiPlaces()
         self._entries: dict[ApiProtocol, object] = {}
         self._accepting: dict[object, asyncio.Task[None]] = {}
         self._turns = HandshakeTurns()
