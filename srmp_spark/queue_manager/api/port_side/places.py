@@ -34,7 +34,7 @@ Each place then costs some 16 microseconds.
 """
 
 
-class Standing(IntEnum):
+class ApiStanding(IntEnum):
     """State of a connection. Among connections of one address, the lowest value is closed first."""
 
     SILENT = 0
@@ -53,7 +53,7 @@ class Standings(Protocol):
     host: str
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ApiStanding:
         """Return the state of the connection."""
 
     @property
@@ -72,7 +72,7 @@ class ApiPlaces(Generic[C]):
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        self._order: list[tuple[tuple[int, Standing, float], C]] = []
+        self._order: list[tuple[tuple[int, ApiStanding, float], C]] = []
         """Connections that may be closed, with their ranks; the one to close next is at the end."""
         self._ordered_at = float("-inf")
         self._given = 0
@@ -105,7 +105,7 @@ class ApiPlaces(Generic[C]):
             found = self._next(connections, host)
         return found
 
-    def _rank(self, connection: C) -> tuple[int, Standing, float]:
+    def _rank(self, connection: C) -> tuple[int, ApiStanding, float]:
         return -self._counts[_holder(connection.host)], connection.standing, connection.silent_since
 
     def _next(self, connections: Collection[C], host: str) -> C | None:
@@ -113,10 +113,10 @@ class ApiPlaces(Generic[C]):
         while self._order:
             rank, candidate = self._order.pop()
             holder, standing = _holder(candidate.host), candidate.standing
-            if candidate not in connections or standing is Standing.BUSY:
+            if candidate not in connections or standing is ApiStanding.BUSY:
                 continue
             more = self._counts[holder] - self._counts[own]
-            if (holder == own or more >= 0) and (standing is not Standing.WAITING or more > 0):
+            if (holder == own or more >= 0) and (standing is not ApiStanding.WAITING or more > 0):
                 self._given += 1
                 return candidate
             if standing <= rank[1]:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.api.port_side.connection import OWNER, LendingProtocol
-from srmp_spark.queue_manager.api.port_side.places import ORDER_SECONDS, ApiPlaces, Standing
+from srmp_spark.queue_manager.api.port_side.places import ORDER_SECONDS, ApiPlaces, ApiStanding
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.srmp_port.handshake_turns import HandshakeTurns
 from srmp_spark.queue_manager.srmp_port.http_limits import (
@@ -221,14 +221,16 @@ class ApiProtocol(LendingProtocol):
         return self._since
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ApiStanding:
         """Return the state of the connection, which decides whether a full port may close it."""
         if not self._has_called:
-            return Standing.SILENT
+            return ApiStanding.SILENT
         if self._waiting:
-            return Standing.WAITING
+            return ApiStanding.WAITING
         return (
-            Standing.IDLE if self.cycle is None or self.cycle.response_complete else Standing.BUSY
+            ApiStanding.IDLE
+            if self.cycle is None or self.cycle.response_complete
+            else ApiStanding.BUSY
         )
 
     def cut(self) -> None:
