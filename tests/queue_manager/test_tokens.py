@@ -18,7 +18,7 @@ from srmp_spark.names import OWN_QUEUES
 from srmp_spark.queue_manager.api.app import routes
 from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.port_side.guard import OPEN_PATHS, authorize
-from srmp_spark.queue_manager.api.port_side.router import Extent, Route
+from srmp_spark.queue_manager.api.port_side.router import ApiRoute, Extent
 from srmp_spark.queue_manager.api.status import Transports
 from srmp_spark.queue_manager.configuration.config import ServeConfig, load
 from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
@@ -158,7 +158,7 @@ verbs = ["enqueue", "admin"]
         assert SECRET not in str(error.value)
 
 
-def every_route() -> list[Route]:
+def every_route() -> list[ApiRoute]:
     manager = cast("Any", object())
     health = HealthApi(manager, Transports(lambda sees: [], None), listening=[], api="")
     return routes(manager, health, None)
@@ -188,7 +188,7 @@ class TestRoutes:
     @pytest.mark.parametrize(
         "route", every_route(), ids=lambda route: f"{route.method} {route.path}"
     )
-    def test_it_takes_its_verb_and_its_queue(self, route: Route) -> None:
+    def test_it_takes_its_verb_and_its_queue(self, route: ApiRoute) -> None:
         """Whoever has everything else is refused, in words that name what is missing."""
         verb, extent, _ = route.access
         parameters = {"queue": "Private$\\Orders"} if extent is Extent.QUEUE else {}

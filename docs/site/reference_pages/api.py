@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 from reference_pages.markdown import code, of_docstring, paragraphs, table, whole_page
 from srmp_spark.queue_manager.api.app import routes
 from srmp_spark.queue_manager.api.health import HealthApi
-from srmp_spark.queue_manager.api.port_side.router import Extent, Route
+from srmp_spark.queue_manager.api.port_side.router import ApiRoute, Extent
 
 _INTRO = """\
 The base is the address of `--api`. Answers are JSON unless a section says otherwise. Names in a
@@ -35,7 +35,7 @@ _ALSO = re.compile(r",? and (?:the errors (?:of|by)|:class:)[^.]*(?:\.\w[^.]*)*(
 _CONSTANT = re.compile(r"\b[A-Z]+(?:_[A-Z]+)+\b")
 
 
-def _right(route: Route) -> str:
+def _right(route: ApiRoute) -> str:
     access = route.access
     if access.extent is Extent.NOBODY:
         return "no token"
@@ -45,7 +45,7 @@ def _right(route: Route) -> str:
     return f"{verb}, {_SCOPES[access.extent]}"
 
 
-def _words(route: Route) -> tuple[str, str]:
+def _words(route: ApiRoute) -> tuple[str, str]:
     """Return the parameters of a route and its description, from the docstring of its handler."""
     text = inspect.getdoc(route.handler) or ""
     found = _PARAMETERS.search(" ".join(re.findall(r"``([^`]*)``", text)))
@@ -58,7 +58,7 @@ def _balanced(text: str) -> str:
     return text[1:-1] if text.startswith("[") and text.endswith("]") else text
 
 
-def _for_callers(text: str, route: Route) -> str:
+def _for_callers(text: str, route: ApiRoute) -> str:
     """Return a paragraph of a docstring as a caller of the API needs it.
 
     Errors of the code become answers, and constants are shown with their values.

@@ -29,7 +29,7 @@ from srmp_spark.queue_manager.api.port_side.http import (
     Send,
     parse_query,
 )
-from srmp_spark.queue_manager.api.port_side.router import Access, Extent, Route, Router
+from srmp_spark.queue_manager.api.port_side.router import Access, ApiRoute, Extent, Router
 from srmp_spark.queue_manager.api.queues import QueuesApi
 from srmp_spark.queue_manager.api.rows import RowsApi
 from srmp_spark.queue_manager.api.streams import StreamsApi
@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 def routes(
     manager: QueueManager, health: HealthApi, remote_queues: RemoteQueues | None
-) -> list[Route]:
+) -> list[ApiRoute]:
     """Return every route of the API, with its handler and the permission that its caller needs.
 
     ``health`` handles ``/healthz``, ``/readyz``, ``/metrics`` and ``status``. A call that changes
@@ -82,43 +82,43 @@ def routes(
     subscriptions = SubscriptionsApi(remote_queues)
     consumer = "/v1/queues/{queue}/consumers/{consumer}"
     return [
-        Route("GET", "/healthz", OPEN, health.healthz),
-        Route("GET", "/readyz", OPEN, health.readyz),
-        Route("GET", "/metrics", METRICS, health.metrics),
-        Route("GET", "/v1/status", ANY, health.status),
-        Route("GET", "/v1/queues", ANY, queues.list),
-        Route("GET", "/v1/queues/{queue}", BROWSE, queues.get),
-        Route("PUT", "/v1/queues/{queue}", ADMIN, queues.put),
-        Route("DELETE", "/v1/queues/{queue}", ADMIN, queues.delete),
-        Route("POST", "/v1/queues/{queue}/purge", ADMIN, queues.purge),
-        Route("POST", "/v1/queues/{queue}/give-up", ADMIN, GiveUpApi(manager).post),
-        Route("POST", "/v1/queues/{queue}/pause", ADMIN, queues.pause),
-        Route("POST", "/v1/queues/{queue}/resume", ADMIN, queues.resume),
-        Route("POST", "/v1/queues/{queue}/messages", ENQUEUE, messages.post),
-        Route("GET", "/v1/queues/{queue}/range", BROWSE, rows.range),
-        Route("GET", "/v1/queues/{queue}/rows", BROWSE, rows.rows),
-        Route("GET", "/v1/queues/{queue}/holes", BROWSE, rows.holes),
-        Route("GET", "/v1/queues/{queue}/first", BROWSE, rows.first),
-        Route("GET", consumer, BROWSE, consumers.marks),
-        Route("DELETE", consumer, ADMIN, consumers.delete),
-        Route("POST", f"{consumer}/register", RECEIVE, consumers.register),
-        Route("POST", f"{consumer}/received", RECEIVE, consumers.received),
-        Route("POST", f"{consumer}/release", RECEIVE, consumers.release),
-        Route("POST", "/v1/outbox/{application}/{batch}/stage", ENQUEUE_ALL, outbox.stage),
-        Route("POST", "/v1/outbox/{application}/{batch}/commit", ENQUEUE_ALL, outbox.commit),
-        Route("GET", "/v1/outbox/{application}/{batch}", ENQUEUE_ALL, outbox.result),
-        Route("DELETE", "/v1/outbox/{application}/{batch}", ENQUEUE_ALL, outbox.delete),
-        Route("POST", "/v1/outgoing/messages", ENQUEUE_ALL, outgoing.messages),
-        Route("POST", "/v1/outgoing/states", ENQUEUE_ALL, outgoing.states),
+        ApiRoute("GET", "/healthz", OPEN, health.healthz),
+        ApiRoute("GET", "/readyz", OPEN, health.readyz),
+        ApiRoute("GET", "/metrics", METRICS, health.metrics),
+        ApiRoute("GET", "/v1/status", ANY, health.status),
+        ApiRoute("GET", "/v1/queues", ANY, queues.list),
+        ApiRoute("GET", "/v1/queues/{queue}", BROWSE, queues.get),
+        ApiRoute("PUT", "/v1/queues/{queue}", ADMIN, queues.put),
+        ApiRoute("DELETE", "/v1/queues/{queue}", ADMIN, queues.delete),
+        ApiRoute("POST", "/v1/queues/{queue}/purge", ADMIN, queues.purge),
+        ApiRoute("POST", "/v1/queues/{queue}/give-up", ADMIN, GiveUpApi(manager).post),
+        ApiRoute("POST", "/v1/queues/{queue}/pause", ADMIN, queues.pause),
+        ApiRoute("POST", "/v1/queues/{queue}/resume", ADMIN, queues.resume),
+        ApiRoute("POST", "/v1/queues/{queue}/messages", ENQUEUE, messages.post),
+        ApiRoute("GET", "/v1/queues/{queue}/range", BROWSE, rows.range),
+        ApiRoute("GET", "/v1/queues/{queue}/rows", BROWSE, rows.rows),
+        ApiRoute("GET", "/v1/queues/{queue}/holes", BROWSE, rows.holes),
+        ApiRoute("GET", "/v1/queues/{queue}/first", BROWSE, rows.first),
+        ApiRoute("GET", consumer, BROWSE, consumers.marks),
+        ApiRoute("DELETE", consumer, ADMIN, consumers.delete),
+        ApiRoute("POST", f"{consumer}/register", RECEIVE, consumers.register),
+        ApiRoute("POST", f"{consumer}/received", RECEIVE, consumers.received),
+        ApiRoute("POST", f"{consumer}/release", RECEIVE, consumers.release),
+        ApiRoute("POST", "/v1/outbox/{application}/{batch}/stage", ENQUEUE_ALL, outbox.stage),
+        ApiRoute("POST", "/v1/outbox/{application}/{batch}/commit", ENQUEUE_ALL, outbox.commit),
+        ApiRoute("GET", "/v1/outbox/{application}/{batch}", ENQUEUE_ALL, outbox.result),
+        ApiRoute("DELETE", "/v1/outbox/{application}/{batch}", ENQUEUE_ALL, outbox.delete),
+        ApiRoute("POST", "/v1/outgoing/messages", ENQUEUE_ALL, outgoing.messages),
+        ApiRoute("POST", "/v1/outgoing/states", ENQUEUE_ALL, outgoing.states),
         *(
-            Route("POST", f"/v1/outgoing/{{destination}}/{action}", ADMIN_ALL, outgoing.decide)
+            ApiRoute("POST", f"/v1/outgoing/{{destination}}/{action}", ADMIN_ALL, outgoing.decide)
             for action in ACTIONS
         ),
-        Route("POST", "/v1/streams/{queue}/{action}", ADMIN, streams.post),
-        Route("GET", "/v1/subscriptions", BROWSE_ALL, subscriptions.list),
-        Route("PUT", "/v1/subscriptions", ADMIN_ALL, subscriptions.put),
-        Route("DELETE", "/v1/subscriptions", ADMIN_ALL, subscriptions.delete),
-        Route("POST", "/v1/subscriptions/resume", ADMIN_ALL, subscriptions.resume),
+        ApiRoute("POST", "/v1/streams/{queue}/{action}", ADMIN, streams.post),
+        ApiRoute("GET", "/v1/subscriptions", BROWSE_ALL, subscriptions.list),
+        ApiRoute("PUT", "/v1/subscriptions", ADMIN_ALL, subscriptions.put),
+        ApiRoute("DELETE", "/v1/subscriptions", ADMIN_ALL, subscriptions.delete),
+        ApiRoute("POST", "/v1/subscriptions/resume", ADMIN_ALL, subscriptions.resume),
     ]
 
 

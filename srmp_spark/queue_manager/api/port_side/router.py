@@ -52,7 +52,7 @@ class Access(NamedTuple):
     """
 
 
-class Route(NamedTuple):
+class ApiRoute(NamedTuple):
     """One route, such as ``GET /v1/queues/{queue}/range``, with its permission and its handler."""
 
     method: str
@@ -86,10 +86,10 @@ def segments_of(raw_path: bytes) -> list[str]:
 class Router:
     """Finds the route of a call in the table of all routes."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[ApiRoute]) -> None:
         self._routes = [(route, route.path.split("/")[1:]) for route in routes]
 
-    def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
+    def find(self, method: str, raw_path: bytes) -> tuple[ApiRoute, dict[str, str]]:
         """Return the route of a call, and the parameters of its path by name.
 
         A HEAD finds the route of GET. Raises a 404 for an unknown path, a 405 if the path exists
