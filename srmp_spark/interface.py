@@ -60,7 +60,7 @@ DEFAULT_CONSUMER = "default"
 ENDPOINT_FILE = "endpoint.json"
 """Name of a file in the data directory that exists while a queue manager serves the directory.
 
-The file holds an :class:`Endpoint`, for Spark queries on the same host.
+The file holds an :class:`EndpointFile`, for Spark queries on the same host.
 """
 
 
@@ -98,7 +98,7 @@ class ReadyLine(_AlwaysReady, total=False):
     """URL of the port for WS-ReliableMessaging, if this port is open."""
 
 
-class Endpoint(ReadyLine, total=False):
+class EndpointFile(ReadyLine, total=False):
     """The content of :data:`ENDPOINT_FILE`: the ready line and two fields to check it.
 
     By these two fields a client notices that the file was copied, or that another process uses the

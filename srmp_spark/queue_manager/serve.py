@@ -514,7 +514,7 @@ class _Process:
         if self._ports.rpc is not None:
             ready["rpc"] = self._ports.rpc.url().partition("://")[2]
         found = self._directory.path.stat()
-        endpoint: interface.Endpoint = {
+        endpoint: interface.EndpointFile = {
             **ready,
             "process": Holder.here("srmp-spark serve").as_dict(),
             "directory": [found.st_dev, found.st_ino],

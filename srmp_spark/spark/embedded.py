@@ -33,7 +33,7 @@ from srmp_spark.errors import (
     StoreDamagedError,
 )
 from srmp_spark.holder import Holder
-from srmp_spark.interface import ENDPOINT_FILE, Endpoint, ExitCode
+from srmp_spark.interface import ENDPOINT_FILE, EndpointFile, ExitCode
 from srmp_spark.private_files import FOLDER_MODE, append_private, refuse_wide
 from srmp_spark.spark.settings.options import SourceOptions
 
@@ -188,7 +188,7 @@ def _living(data_dir: Path, token: str | None) -> str | None:
     :class:`ApiError` (401) if the queue manager requires another token.
     """
     try:
-        endpoint: Endpoint = json.loads((data_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
+        endpoint: EndpointFile = json.loads((data_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
         url, guid = endpoint["api"], endpoint["queue_manager"]
         found = data_dir.stat()
         if endpoint.get("directory", [found.st_dev, found.st_ino]) != [found.st_dev, found.st_ino]:
