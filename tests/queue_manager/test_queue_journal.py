@@ -19,7 +19,7 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager.configuration.queue_spec import QueueSpec
-from srmp_spark.queue_manager.queues.catalogue import Queue, QueueEpoch, UnknownQueueError
+from srmp_spark.queue_manager.queues.catalogue import NoSuchQueueError, Queue, QueueEpoch
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.store.stored_rows import retention
@@ -65,11 +65,11 @@ class TestTheSwitch:
         async def gone(manager: QueueManager) -> None:
             with pytest.raises(ApiError, match="there is no queue q;journal") as refused:
                 journal(manager)
-            assert isinstance(refused.value, UnknownQueueError)
+            assert isinstance(refused.value, NoSuchQueueError)
             told = manager.catalogue.explained(refused.value, lambda queue: True)
             assert (told.status, "q keeps no journal" in told.hint) == (404, True)
             for unseen in ("q;journal", "qq;journal", "q;journa", "qq"):
-                unknown = UnknownQueueError(unseen)
+                unknown = NoSuchQueueError(unseen)
                 told = manager.catalogue.explained(unknown, lambda queue: queue != "q")
                 assert told is unknown, (
                     "nothing is told of a queue that the caller's token is not for"

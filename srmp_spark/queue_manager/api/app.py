@@ -34,7 +34,7 @@ from srmp_spark.queue_manager.api.queues import QueuesApi
 from srmp_spark.queue_manager.api.rows import RowsApi
 from srmp_spark.queue_manager.api.streams import StreamsApi
 from srmp_spark.queue_manager.api.subscriptions import SubscriptionsApi
-from srmp_spark.queue_manager.queues.catalogue import Catalogue, UnknownQueueError
+from srmp_spark.queue_manager.queues.catalogue import Catalogue, NoSuchQueueError
 from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
 from srmp_spark.queue_manager.trust.tokens import Token
 
@@ -239,7 +239,7 @@ class ApiApp:
             )
             try:
                 return await route.handler(request)
-            except UnknownQueueError as error:
+            except NoSuchQueueError as error:
                 raise self._catalogue.explained(error, request.sees) from None
             finally:
                 request.done()

@@ -18,7 +18,7 @@ from srmp_spark.names import (
     quote_queue_name,
 )
 from srmp_spark.queue_manager.configuration.config import QUEUES_MAX, QUEUES_OF_TOKENS_MAX
-from srmp_spark.queue_manager.queues.catalogue import Queue, UnknownQueueError
+from srmp_spark.queue_manager.queues.catalogue import NoSuchQueueError, Queue
 from srmp_spark.queue_manager.queues.opening import open_queue
 from srmp_spark.queue_manager.queues.queue_journal import (
     QueueJournal,
@@ -178,7 +178,7 @@ class QueueAdministration:
         async with self._admin:
             base = self._catalogue.get(base_of_subqueue(name) or "")
             if base is None or base.log_name != base.name or base.name in OWN_QUEUES:
-                raise UnknownQueueError(name)
+                raise NoSuchQueueError(name)
             if (existing := self._catalogue.get(name)) is not None:
                 return existing
             for count, limit, of in (

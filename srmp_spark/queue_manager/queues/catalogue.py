@@ -42,7 +42,7 @@ NOTHING = SequenceSet()
 """
 
 
-class UnknownQueueError(ApiError):
+class NoSuchQueueError(ApiError):
     """Raised when there is no queue called ``queue``.
 
     :meth:`Catalogue.explained` adds a hint for users.
@@ -455,7 +455,7 @@ class Catalogue:
     def find(self, text: str) -> Queue:
         """Return a queue or a journal by its name ``text``, in any allowed form.
 
-        Raises :class:`ApiError` (400) if this is no name, and :class:`UnknownQueueError` if there
+        Raises :class:`ApiError` (400) if this is no name, and :class:`NoSuchQueueError` if there
         is no such queue. The error is cheap: it has no search for similar names.
         """
         try:
@@ -466,10 +466,10 @@ class Catalogue:
             ) from None
         queue = self.get(name)
         if queue is None:
-            raise UnknownQueueError(name)
+            raise NoSuchQueueError(name)
         return queue
 
-    def explained(self, unknown: UnknownQueueError, sees: Callable[[str], bool]) -> ApiError:
+    def explained(self, unknown: NoSuchQueueError, sees: Callable[[str], bool]) -> ApiError:
         """Return the error ``unknown`` with a hint that states what the caller can do next.
 
         ``sees`` returns whether the caller may know of a queue. Only the names of such queues occur

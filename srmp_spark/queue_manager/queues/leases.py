@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.queue_manager.queues.catalogue import EpochSpan, Queue, UnknownQueueError
+from srmp_spark.queue_manager.queues.catalogue import EpochSpan, NoSuchQueueError, Queue
 from srmp_spark.queue_manager.queues.consumers import (
     SEQUENCES_OF_A_COMMIT,
     Consumer,
@@ -244,6 +244,6 @@ class Leases:
     def _check_there(self, queue: Queue, consumer: Consumer) -> None:
         """Raise :class:`ApiError` (404 or 409) if queue or consumer was deleted meanwhile."""
         if self._catalogue.get(queue.name) is not queue:
-            raise UnknownQueueError(queue.name)
+            raise NoSuchQueueError(queue.name)
         if queue.consumers.get(consumer.name) is not consumer:
             raise not_registered(consumer)
