@@ -13,7 +13,7 @@ from test_marks_and_queues import rig
 
 from srmp_spark.errors import ApiError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
-from srmp_spark.queue_manager.queues.own_messages import Stored
+from srmp_spark.queue_manager.queues.own_messages import OwnMessageAnswer
 from srmp_spark.queue_manager.sender import dead_letters
 from srmp_spark.queue_manager.sender.crossing import (
     ApplicationLetter,
@@ -282,7 +282,11 @@ def test_nobody_can_take_the_place_of_a_letter_before_it_comes(tmp_path: Path) -
             head = http_head(f"/msmq/{queue}", "h", content_type, len(content))
             arrival = Arrival(1, "https", "192.0.2.66:1", name)
             manager.acceptor.take(
-                decode(content_type, content), arrival, head + content, len(head), Stored()
+                decode(content_type, content),
+                arrival,
+                head + content,
+                len(head),
+                OwnMessageAnswer(),
             )
         taken = manager.receiver.queues[FAILED].end
         sender.has(4, 1, 2, 3)

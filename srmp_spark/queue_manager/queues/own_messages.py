@@ -50,7 +50,7 @@ class OwnMessage(NamedTuple):
     head_length: int
 
 
-class Stored:
+class OwnMessageAnswer:
     """Takes the place of the connection of one own message, and holds the engine's answer."""
 
     __slots__ = ("done", "read_at")
@@ -129,7 +129,7 @@ async def submit(
 ) -> list[asyncio.Future[str]]:
     """Submit messages to the engine in their order, one chunk in each turn of the loop.
 
-    Return a future for each submitted message (:attr:`Stored.done`). Waits for room
+    Return a future for each submitted message (:attr:`OwnMessageAnswer.done`). Waits for room
     (:meth:`.OwnOrder.room`) before each chunk, and not for the commits. The messages after one that
     the engine refuses are not submitted: in a stream they would stand after a gap, be answered 200,
     and be stored nowhere. If the gate closes between two chunks, the rest is not submitted, and one
@@ -172,7 +172,7 @@ def _submit_chunk(
     """
     waiting: list[asyncio.Future[str]] = []
     for each in chunk:
-        requester = Stored()
+        requester = OwnMessageAnswer()
         arrival = Arrival(manager.clock.utc(), _TRANSPORT, "")
         outcome = manager.acceptor.take(
             each.message, arrival, each.post, each.head_length, requester
