@@ -32,7 +32,7 @@ from srmp_spark.queue_manager.reader.process import (
     READS_MAX,
     READS_OF_TOKEN_MAX,
     STALL_WAITED_SECONDS,
-    Reader,
+    ReaderProcess,
 )
 from srmp_spark.queue_manager.shares import Shares
 from srmp_spark.testing.queue_manager import RunningQueueManager
@@ -91,11 +91,15 @@ class Call:
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[tuple[Reader, threading.Semaphore, threading.Event]]:
+def reader(tmp_path: Path) -> Iterator[tuple[ReaderProcess, threading.Semaphore, threading.Event]]:
     """A reader whose reads of rows last until the event; the semaphore counts those that run."""
     control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     settings = ReaderSettings(str(tmp_path), "q", None, 1.0)
-    reader, running, end = Reader(control, settings), threading.Semaphore(0), threading.Event()
+    reader, running, end = (
+        ReaderProcess(control, settings),
+        threading.Semaphore(0),
+        threading.Event(),
+    )
 
     def rows(command: ReadRows, answer: AnswerWriter) -> None:
         running.release()
@@ -109,7 +113,7 @@ def reader(tmp_path: Path) -> Iterator[tuple[Reader, threading.Semaphore, thread
     other.close()
 
 
-def submit(reader: Reader, what: str, caller: str | None) -> Call:
+def submit(reader: ReaderProcess, what: str, caller: str | None) -> Call:
     call = Call()
     reader._submit(
         ReadRows(caller, "q", "q", "e", 0, 1, envelope=False, columns=(), dense=False, direct=False)
@@ -121,7 +125,7 @@ def submit(reader: Reader, what: str, caller: str | None) -> Call:
 
 
 def test_reads_of_one_token_hold_half_and_no_short_command(
-    reader: tuple[Reader, threading.Semaphore, threading.Event],
+    reader: tuple[ReaderProcess, threading.Semaphore, threading.Event],
 ) -> None:
     it, running, _ = reader
     calls = [submit(it, "rows", "a") for _ in range(READS_MAX + 8)]
@@ -151,7 +155,8 @@ def refusal_of(call: Call) -> dict[str, Any]:
 
 
 def test_a_read_that_got_no_thread_is_refused_with_the_limit_it_waited_for(
-    reader: tuple[Reader, threading.Semaphore, threading.Event], monkeypatch: pytest.MonkeyPatch
+    reader: tuple[ReaderProcess, threading.Semaphore, threading.Event],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shared_pool, "WAIT_SECONDS", 0.3)
     it, running, end = reader
@@ -180,7 +185,8 @@ def test_a_read_that_got_no_thread_is_refused_with_the_limit_it_waited_for(
 
 
 def test_a_read_that_could_not_be_served_in_time_is_refused_at_once(
-    reader: tuple[Reader, threading.Semaphore, threading.Event], monkeypatch: pytest.MonkeyPatch
+    reader: tuple[ReaderProcess, threading.Semaphore, threading.Event],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shared_pool, "WAITING_OF_TOKEN_MAX", 3)
     it, _, _ = reader

@@ -107,7 +107,7 @@ The parent waits five seconds for the whole process.
 log = logging.getLogger(__name__)
 
 
-class Reader:
+class ReaderProcess:
     """Executes the commands of the main process in threads, and publishes the Delta state.
 
     Each command (:mod:`.crossing`) has a handler, which sends the answer through ``answer``.
@@ -364,7 +364,7 @@ def _be_nice() -> None:
 
 
 def _serve(control: socket.socket, start: Start[ReaderSettings]) -> None:
-    Reader(control, start.settings).run()
+    ReaderProcess(control, start.settings).run()
 
 
 if __name__ == "__main__":

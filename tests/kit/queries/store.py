@@ -28,7 +28,7 @@ from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.reader.crossing import ReaderCommand, ReaderSettings
-from srmp_spark.queue_manager.reader.process import Reader
+from srmp_spark.queue_manager.reader.process import ReaderProcess
 from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store.database.schema import connect_writer
 from srmp_spark.store.directory import DATABASE_FILE, IDENTITY_FILE, DataDirectory
@@ -92,7 +92,7 @@ class _ReaderInside:
     def __init__(self, directory: DataDirectory) -> None:
         control: Any = SimpleNamespace(fileno=lambda: -1)
         settings = ReaderSettings(str(directory.path), directory.queue_manager, None, 5.0)
-        self._reader = Reader(control, settings)
+        self._reader = ReaderProcess(control, settings)
 
     async def ask(
         self, command: ReaderCommand, kind: type[object], *, seconds: float | None = None
