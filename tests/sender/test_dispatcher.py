@@ -19,7 +19,7 @@ from srmp_spark.errors import ApiError, StoreError
 from srmp_spark.message import CLASS_NACK_Q_PURGED, CLASS_ORDER_ACK, Message, Receipt, StreamId
 from srmp_spark.queue_manager.queues.identifiers import Identifiers
 from srmp_spark.queue_manager.sender import commands, dispatcher, link
-from srmp_spark.queue_manager.sender.commands import Commands
+from srmp_spark.queue_manager.sender.commands import SenderCommands
 from srmp_spark.queue_manager.sender.crossing import (
     SENDER_EVENTS,
     FindStates,
@@ -281,7 +281,7 @@ def test_identifiers_that_never_come_are_a_503(monkeypatch: pytest.MonkeyPatch) 
                 stages=SimpleNamespace(folder=Path("nowhere"), multicast=False)
             )
             dispatcher = SimpleNamespace(sender=SimpleNamespace(room=OutgoingRoom()))
-            found = Commands(ours, *cast("Any", [outbox, None, dispatcher, None]))
+            found = SenderCommands(ours, *cast("Any", [outbox, None, dispatcher, None]))
             with pytest.raises(ApiError) as raised:
                 await found.reserve(7)
             assert raised.value.status == 503

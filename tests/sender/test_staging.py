@@ -18,7 +18,7 @@ from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.api import outbox as outbox_api
 from srmp_spark.queue_manager.api.outbox import OutboxApi
 from srmp_spark.queue_manager.api.stage_turns import StageTurn
-from srmp_spark.queue_manager.sender.commands import Commands
+from srmp_spark.queue_manager.sender.commands import SenderCommands
 from srmp_spark.queue_manager.sender.crossing import AddStage, StageAdded
 from srmp_spark.srmp.sending.outgoing_room import OutgoingRoom
 from srmp_spark.store.outbox.staging.stages import Staged
@@ -133,7 +133,7 @@ def test_a_stage_is_judged_beside_the_outbox(tmp_path: Path) -> None:
         with ours, theirs:
             outbox, clock = SimpleNamespace(stages=Stages()), SimpleNamespace(utc=lambda: 1)
             dispatcher = SimpleNamespace(sender=SimpleNamespace(room=OutgoingRoom()))
-            found = Commands(
+            found = SenderCommands(
                 ours,
                 cast("Any", outbox),
                 cast("Any", Store()),

@@ -90,7 +90,7 @@ All dead letters of this time share one notice.
 log = logging.getLogger(__name__)
 
 
-class Commands:
+class SenderCommands:
     """Answers the main process's commands: the child's end of :class:`.link.SenderLink`."""
 
     def __init__(

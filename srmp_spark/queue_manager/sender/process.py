@@ -32,7 +32,7 @@ from srmp_spark.queue_manager.sender.application_letters import (
     LetterQueueWarnings,
     takes_dead_letters,
 )
-from srmp_spark.queue_manager.sender.commands import Commands
+from srmp_spark.queue_manager.sender.commands import SenderCommands
 from srmp_spark.queue_manager.sender.crossing import SenderProcessSettings
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forward_rules import Rules, load_rules
@@ -163,7 +163,7 @@ async def run(control: socket.socket, settings: SenderProcessSettings) -> None:
             stream.key.destination,
         )
     store = StoreThread(loop, _die)
-    commands: Commands
+    commands: SenderCommands
     dispatcher = Dispatcher(
         outbox,
         sender,
@@ -181,7 +181,7 @@ async def run(control: socket.socket, settings: SenderProcessSettings) -> None:
             poll_interval=settings.wsrm_poll_interval,
         ),
     )
-    commands = Commands(control, outbox, store, dispatcher, clock)
+    commands = SenderCommands(control, outbox, store, dispatcher, clock)
     forwarder = _forwarder(outbox, dispatcher, settings, commands.forwarded, clock.utc())
     commands.on_forward, commands.hold_forwarding = forwarder.came, forwarder.hold
     commands.release_forwarding = forwarder.release
