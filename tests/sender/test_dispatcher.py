@@ -34,7 +34,7 @@ from srmp_spark.queue_manager.sender.crossing import (
 )
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.link import Outgoing
-from srmp_spark.queue_manager.sender.receipts import Found, read_to
+from srmp_spark.queue_manager.sender.receipts import FoundReceipts, read_to
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.codec.message_types import ORDERING_ACK_ACTION
@@ -56,11 +56,11 @@ class Receipts:
     def __init__(self) -> None:
         self.reads = 0
 
-    def read(self, after: int) -> Found:
+    def read(self, after: int) -> FoundReceipts:
         self.reads += 1
         if self.reads == 1:
             raise OSError("no descriptors")
-        return Found(after, [], more=False)
+        return FoundReceipts(after, [], more=False)
 
 
 def with_dispatcher(
@@ -142,8 +142,8 @@ def test_how_far_the_receipts_were_read_is_told_when_it_is_stored(
     monkeypatch.setattr(dispatcher, "RECEIPTS_RETRY_SECONDS", 60.0)
 
     class Seven:
-        def read(self, after: int) -> Found:
-            return Found(7, [], more=False)
+        def read(self, after: int) -> FoundReceipts:
+            return FoundReceipts(7, [], more=False)
 
     async def told(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
         noted: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
@@ -177,9 +177,9 @@ def test_how_far_the_receipts_were_read_is_noted_while_more_come(
     monkeypatch.setattr(dispatcher, "RECEIPTS_NOTED_SECONDS", 0.01)
 
     class Flood:
-        def read(self, after: int) -> Found:
+        def read(self, after: int) -> FoundReceipts:
             time.sleep(0.001)
-            return Found(after + 1, [], more=True)
+            return FoundReceipts(after + 1, [], more=True)
 
     async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
         noted: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
@@ -198,9 +198,9 @@ def test_nothing_is_sent_before_the_receipts_were_read_that_came_earlier(tmp_pat
     may_read = threading.Event()
 
     class Slow:
-        def read(self, after: int) -> Found:
+        def read(self, after: int) -> FoundReceipts:
             assert may_read.wait(20)
-            return Found(after, [], more=False)
+            return FoundReceipts(after, [], more=False)
 
     with Destination(queues={"private$/q": True}) as peer:
 
@@ -247,9 +247,13 @@ def test_a_receipt_that_shows_a_bug_stops_no_other(
         def __init__(self) -> None:
             self.after: list[int] = []
 
-        def read(self, after: int) -> Found:
+        def read(self, after: int) -> FoundReceipts:
             self.after.append(after)
-            return Found(3, messages, more=True) if after < 3 else Found(3, [], more=False)
+            return (
+                FoundReceipts(3, messages, more=True)
+                if after < 3
+                else FoundReceipts(3, [], more=False)
+            )
 
     stored, sender = Log(), SickSender()
 

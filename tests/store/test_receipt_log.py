@@ -12,7 +12,7 @@ from srmp_spark.message import Arrival, StreamId
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager.sender import receipts
 from srmp_spark.queue_manager.sender.receipts import (
-    Found,
+    FoundReceipts,
     Mark,
     ReceiptLog,
     note_read,
@@ -48,7 +48,7 @@ def receipt_record(n: int, size: int, at: int) -> Record:
     return Record(Arrival(at + n, "http", "192.0.2.1:4711", None), head + content, len(head))
 
 
-def ordinals(found: Found) -> list[int | None]:
+def ordinals(found: FoundReceipts) -> list[int | None]:
     return [
         message.receipt.last_ordinal for message in found.messages if message.receipt is not None
     ]
@@ -67,7 +67,7 @@ def test_what_is_no_receipt_counts_as_read_rows(
     assert (ordinals(first), first.to, first.more) == ([], 3, True)
     second = log.read(first.to)
     assert (ordinals(second), second.to, second.more) == ([5, 6], 6, True)
-    assert log.read(second.to) == Found(6, [], more=False)
+    assert log.read(second.to) == FoundReceipts(6, [], more=False)
     assert second.mark is not None
     assert second.mark.sequence == 6
     store.close()

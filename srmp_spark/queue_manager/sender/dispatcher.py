@@ -30,7 +30,7 @@ from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.identifier_stock import IdentifierStock, Reserve
 from srmp_spark.queue_manager.sender.late_at import LateAt
-from srmp_spark.queue_manager.sender.receipts import Found, Mark, ReceiptLog, note_read
+from srmp_spark.queue_manager.sender.receipts import FoundReceipts, Mark, ReceiptLog, note_read
 from srmp_spark.queue_manager.sender.reporting.same_queues import SameQueues
 from srmp_spark.queue_manager.sender.reporting.sendings import Sendings
 from srmp_spark.queue_manager.sender.sending_transports import (
@@ -521,7 +521,7 @@ class Dispatcher:
             )
             future.add_done_callback(self._receipts_read)
 
-    def _receipts_read(self, future: asyncio.Future[Found]) -> None:
+    def _receipts_read(self, future: asyncio.Future[FoundReceipts]) -> None:
         self._is_reading = False
         if (error := future.exception()) is not None:
             bug = None if isinstance(error, SrmpSparkError) else error

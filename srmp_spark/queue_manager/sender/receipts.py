@@ -98,7 +98,7 @@ def read_to(outbox: OutboxDatabase) -> int:
     return int(row[0]) if row is not None else 0
 
 
-class Found(NamedTuple):
+class FoundReceipts(NamedTuple):
     """The receipts that one call of :meth:`ReceiptLog.read` found, as ``messages``."""
 
     to: int
@@ -125,7 +125,7 @@ class ReceiptLog:
         An inbox is replaced only while no process runs.
         """
 
-    def read(self, after: int) -> Found:
+    def read(self, after: int) -> FoundReceipts:
         """Return the receipts after sequence ``after``.
 
         At most ROWS_MAX rows or BYTES_MAX bytes are read. Rows that were deleted by retention or by
@@ -142,7 +142,7 @@ class ReceiptLog:
                 epochs = stored.epochs(ORDER_QUEUE)
             except QueueNotInLogError:
                 # The first start is not complete yet.
-                return Found(after, [], more=False)
+                return FoundReceipts(after, [], more=False)
             end = stored.bounds(ORDER_QUEUE).end
             if end < after or not self._is_as_it_was(stored, epochs):
                 # The inbox was replaced by an older copy, so new rows have numbers that were used
@@ -157,8 +157,8 @@ class ReceiptLog:
                     if message is not None:
                         messages.append(message)
                     if rows >= ROWS_MAX or size >= BYTES_MAX:
-                        return Found(to, messages, more=True, mark=_mark_of(last))
-        return Found(max(to, end), messages, more=False, mark=_mark_of(last))
+                        return FoundReceipts(to, messages, more=True, mark=_mark_of(last))
+        return FoundReceipts(max(to, end), messages, more=False, mark=_mark_of(last))
 
     def _is_as_it_was(self, stored: Log, epochs: Sequence[str]) -> bool:
         """Return whether the row that the last process read last is unchanged; checked only once.

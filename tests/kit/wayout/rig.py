@@ -16,7 +16,7 @@ from srmp_spark.queue_manager.posting.http_exchange import Exchange
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.http.addresses import Addresses, Resolve
 from srmp_spark.queue_manager.sender.http.connections import Wire
-from srmp_spark.queue_manager.sender.receipts import Found
+from srmp_spark.queue_manager.sender.receipts import FoundReceipts
 from srmp_spark.srmp.codec.message_types import ORDERING_ACK_ACTION
 from srmp_spark.srmp.receiving.effects import Committed
 from srmp_spark.srmp.sending.outgoing_effects import (
@@ -289,10 +289,10 @@ class Rig:
         first, self._identifiers = self._identifiers + 1, self._identifiers + count
         return first
 
-    def read(self, after: int) -> Found:
+    def read(self, after: int) -> FoundReceipts:
         """Return the receipts after position ``after``, as the dispatcher reads the order queue."""
         found = self._receipts[after:]
-        return Found(after + len(found), found, more=False)
+        return FoundReceipts(after + len(found), found, more=False)
 
     def receipt(self, peer: Peer, message: Message) -> None:
         """Store a stream receipt for the stream of ``message``, as if ``peer`` had sent it.
