@@ -23,7 +23,7 @@ from srmp_spark.queue_manager.sender.crossing import (
     MessageStates,
 )
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
-from srmp_spark.queue_manager.sender.forwarder import Forwarder, Read
+from srmp_spark.queue_manager.sender.forwarder import Forwarder, ForwardRows
 from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
@@ -55,10 +55,10 @@ class Rows:
             for number, to in enumerate(destinations, 1)
         ]
 
-    def read(self, after: ForwardPlace | None) -> Read:
+    def read(self, after: ForwardPlace | None) -> ForwardRows:
         begin = 0 if after is None else after.sequence
         more = self.rows[begin : begin + 1]
-        return Read(
+        return ForwardRows(
             list(more),
             ForwardPlace("e", begin + len(more)) if more else after,
             more=begin + 1 < len(self.rows),

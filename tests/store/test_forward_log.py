@@ -46,7 +46,7 @@ def log_of(path: Path, *hosts: str, inbound: Redirections = Redirections()) -> F
     return ForwardLog(path, QM, ForwardRules((Rules(inbound, LocalHosts(frozenset(hosts))),)))
 
 
-def bodies(read: forwarder.Read) -> list[int]:
+def bodies(read: forwarder.ForwardRows) -> list[int]:
     return [int(row.message.body[:8]) for row in read.rows if isinstance(row, MessageToForward)]
 
 
@@ -70,7 +70,7 @@ def test_rows_after_the_cursor_are_read_in_pieces(
 def test_no_queue_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_kit, "QUEUE", "private$/orders")
     store = Store(tmp_path / "d")
-    assert log_of(tmp_path / "d").read(None) == forwarder.Read([], None, more=False)
+    assert log_of(tmp_path / "d").read(None) == forwarder.ForwardRows([], None, more=False)
     store.close()
 
 
@@ -158,7 +158,7 @@ EIGHT = Redirections((Redirection.parse("http://machine2/*", "http://machine8/ms
 MACHINE2 = LocalHosts(frozenset({"machine2"}))
 
 
-def destinations(read: forwarder.Read) -> list[str]:
+def destinations(read: forwarder.ForwardRows) -> list[str]:
     return [
         row.to.partition("//")[2].partition("/")[0]
         for row in read.rows

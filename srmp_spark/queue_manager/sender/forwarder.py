@@ -70,7 +70,7 @@ The notice of the next message may be a long time away.
 log = logging.getLogger(__name__)
 
 
-class Read(NamedTuple):
+class ForwardRows(NamedTuple):
     """The rows of ``private$/forward$`` that one call of :meth:`ForwardLog.read` found.
 
     ``more`` states whether more rows can be read now.
@@ -94,7 +94,7 @@ class ForwardLog:
         self._identity = identity
         self._rules = rules
 
-    def read(self, after: ForwardPlace | None) -> Read:
+    def read(self, after: ForwardPlace | None) -> ForwardRows:
         """Return the rows after the position ``after``, up to ROWS_MAX rows or BYTES_MAX bytes.
 
         ``after`` is ``None`` for all rows. Rows that an operator purged, or gave up as damaged, are
@@ -108,7 +108,7 @@ class ForwardLog:
             try:
                 known = epochs = stored.epochs(FORWARD_QUEUE)
             except QueueNotInLogError:
-                return Read([], after, more=False)
+                return ForwardRows([], after, more=False)
             if after is not None and after.epoch in epochs:
                 # The rows of earlier epochs were forwarded before.
                 epochs = epochs[epochs.index(after.epoch) :]
@@ -128,11 +128,11 @@ class ForwardLog:
                         rows.append(self._row(after, known, record))
                         size += len(record.post)
                         if len(rows) >= ROWS_MAX or size >= BYTES_MAX:
-                            return Read(rows, after, more=True)
+                            return ForwardRows(rows, after, more=True)
                     after = ForwardPlace(epoch, bounds.end)
                 elif after is None or after.epoch != epoch:
                     after = ForwardPlace(epoch, begin)
-        return Read(rows, after, more=False)
+        return ForwardRows(rows, after, more=False)
 
     def _row(
         self, at: ForwardPlace, epochs: Sequence[str], record: Record
