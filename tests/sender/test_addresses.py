@@ -13,7 +13,7 @@ from srmp_spark.queue_manager.sender.http.addresses import (
     NEW_THREADS,
     PROMPT_THREADS,
     SLOW_THREADS,
-    Addresses,
+    HostAddresses,
 )
 
 
@@ -23,7 +23,7 @@ class Names:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.slow = threading.Event()
-        self.addresses = Addresses(asyncio.get_running_loop(), self._resolve)
+        self.addresses = HostAddresses(asyncio.get_running_loop(), self._resolve)
 
     def _resolve(self, host: str, port: int) -> Sequence[str]:
         self.asked.append(host)

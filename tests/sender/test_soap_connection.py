@@ -9,7 +9,7 @@ import re
 import pytest
 import uvloop
 
-from srmp_spark.queue_manager.sender.http.addresses import Addresses
+from srmp_spark.queue_manager.sender.http.addresses import HostAddresses
 from srmp_spark.queue_manager.sender.reliable import soap_connection
 from srmp_spark.queue_manager.sender.reliable.soap_connection import NoAnswerError, SoapConnection
 from srmp_spark.queue_manager.trust.tls import ClientTls
@@ -33,7 +33,10 @@ async def _ask(serve: object) -> list[NoAnswerError]:
     refused: list[NoAnswerError] = []
     for _ in range(TRIES):
         connection = SoapConnection(
-            url, Addresses(asyncio.get_running_loop()), ClientTls(), lambda destination: destination
+            url,
+            HostAddresses(asyncio.get_running_loop()),
+            ClientTls(),
+            lambda destination: destination,
         )
         with pytest.raises(NoAnswerError) as raised:
             await asyncio.wait_for(connection.post(MESSAGE), 10)
@@ -85,7 +88,10 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_request(
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/in"
         connection = SoapConnection(
-            url, Addresses(asyncio.get_running_loop()), ClientTls(), lambda destination: destination
+            url,
+            HostAddresses(asyncio.get_running_loop()),
+            ClientTls(),
+            lambda destination: destination,
         )
         assert (await connection.post(MESSAGE)).body == b"0"
         with pytest.raises(NoAnswerError, match="no answer in 0 s") as raised:

@@ -15,7 +15,7 @@ import uvloop
 from test_connections import OK, REQUEST, Told
 
 from srmp_spark.queue_manager.posting.http_client import post
-from srmp_spark.queue_manager.sender.http.addresses import Addresses
+from srmp_spark.queue_manager.sender.http.addresses import HostAddresses
 from srmp_spark.queue_manager.sender.http.connections import Wire
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
 from tests.kit.stalls import MachineStalls
@@ -54,7 +54,7 @@ def test_a_message_takes_the_second_address_and_the_next_one_begins_with_it(
         loop = asyncio.get_running_loop()
         server = await asyncio.start_server(serve, ALIVE, port)
         told = Told()
-        told.connections._addresses = Addresses(loop, lambda host, port: (DEAD, ALIVE))
+        told.connections._addresses = HostAddresses(loop, lambda host, port: (DEAD, ALIVE))
         took = []
         with MachineStalls() as stalls:
             for serial in (1, 2):

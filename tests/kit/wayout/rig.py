@@ -14,7 +14,7 @@ from srmp_spark.errors import SrmpSparkError
 from srmp_spark.message import CLASS_ORDER_ACK, Message, Receipt
 from srmp_spark.queue_manager.posting.http_exchange import Exchange
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
-from srmp_spark.queue_manager.sender.http.addresses import Addresses, Resolve
+from srmp_spark.queue_manager.sender.http.addresses import HostAddresses, Resolve
 from srmp_spark.queue_manager.sender.http.connections import Wire
 from srmp_spark.queue_manager.sender.receipts import FoundReceipts
 from srmp_spark.srmp.codec.message_types import ORDERING_ACK_ACTION
@@ -348,7 +348,9 @@ def simulated(net: Net, limits: Limits, resolve: Resolve | None = None) -> Itera
         )
         stack.enter_context(mock.patch.object(Exchange, "unsent_bytes", unsent))
         if resolve is not None:
-            stack.enter_context(mock.patch.object(Addresses.__init__, "__defaults__", (resolve,)))
+            stack.enter_context(
+                mock.patch.object(HostAddresses.__init__, "__defaults__", (resolve,))
+            )
         log.setLevel(logging.CRITICAL)
         try:
             yield

@@ -51,7 +51,7 @@ It is like :func:`srmp_spark.queue_manager.posting.lookups.resolve_blocking`.
 """
 
 
-class Addresses:
+class HostAddresses:
     """Looks up the addresses of hosts, for all connections of one sender process."""
 
     def __init__(

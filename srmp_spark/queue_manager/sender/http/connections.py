@@ -48,7 +48,7 @@ from srmp_spark.queue_manager.posting.http_exchange import (
     Exchange,
     connect,
 )
-from srmp_spark.queue_manager.sender.http.addresses import Addresses
+from srmp_spark.queue_manager.sender.http.addresses import HostAddresses
 from srmp_spark.queue_manager.sender.http.places import SLOW_SECONDS, Places, Standing
 from srmp_spark.queue_manager.sender.sending_transport import SendingTransport
 from srmp_spark.queue_manager.trust.tls import ClientTls
@@ -356,7 +356,7 @@ class Connections(SendingTransport):
         on_reached: Callable[[Load], object],
         on_not_reached: Callable[[Load, str], object],
         on_addresses: Callable[[QueueKey, Sequence[str]], object] = lambda key, addresses: None,
-        addresses: Addresses | None = None,
+        addresses: HostAddresses | None = None,
         endpoint_of: Callable[[str], str] = lambda destination: destination,
         tls: ClientTls | None = None,
     ) -> None:
@@ -385,7 +385,7 @@ class Connections(SendingTransport):
         self.on_reached = on_reached
         self.on_not_reached = on_not_reached
         self._on_addresses = on_addresses
-        self._addresses = addresses or Addresses(loop)
+        self._addresses = addresses or HostAddresses(loop)
         self._wires: dict[QueueKey, Wire] = {}
         self._holding: OrderedDict[QueueKey, Wire] = OrderedDict()
         """Wires that have an open connection or are opening one, the earliest first."""

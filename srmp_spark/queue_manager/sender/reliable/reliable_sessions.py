@@ -13,7 +13,7 @@ from typing import Any
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.names import reliable_url, split_url
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
-from srmp_spark.queue_manager.sender.http.addresses import Addresses
+from srmp_spark.queue_manager.sender.http.addresses import HostAddresses
 from srmp_spark.queue_manager.sender.http.connections import connections_allowed
 from srmp_spark.queue_manager.sender.reliable.reliable_wire import ReliableWire
 from srmp_spark.queue_manager.sender.reliable.soap_connection import SoapConnection
@@ -70,7 +70,7 @@ class ReliableSessions(SendingTransport):
         self.on_left, self.on_trouble, self.on_lost = on_left, on_trouble, on_lost
         self._changed_now = on_change
         self._loop = asyncio.get_running_loop()
-        self._addresses = Addresses(self._loop)
+        self._addresses = HostAddresses(self._loop)
         self._tls = tls
         self._endpoint_of = endpoint_of
         self._poll_interval = poll_interval

@@ -23,7 +23,7 @@ from srmp_spark.queue_manager.posting.http_exchange import (
     LostError,
     connect,
 )
-from srmp_spark.queue_manager.sender.http.addresses import Addresses
+from srmp_spark.queue_manager.sender.http.addresses import HostAddresses
 from srmp_spark.queue_manager.srmp_port.replies import SERVER
 from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.wsrm.codec.decoder import decode
@@ -70,7 +70,7 @@ class SoapConnection:
     """Posts messages to one service over one connection at a time, opened when needed."""
 
     def __init__(
-        self, url: str, addresses: Addresses, tls: ClientTls, endpoint_of: Callable[[str], str]
+        self, url: str, addresses: HostAddresses, tls: ClientTls, endpoint_of: Callable[[str], str]
     ) -> None:
         """Prepare to post to ``url``, without connecting.
 
