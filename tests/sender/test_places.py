@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from srmp_spark.queue_manager.sender.http.places import SHARE, SLOW_SECONDS, Places, Standing
+from srmp_spark.queue_manager.sender.http.places import (
+    SHARE,
+    SLOW_SECONDS,
+    ConnectionPlaces,
+    Standing,
+)
 
 SLOW_MOST = 1_000
 WORKING, SLOW, IDLE = Standing(False, 0.1), Standing(False, SLOW_SECONDS + 1), Standing(True, 5.0)
@@ -12,7 +17,7 @@ class Fleet:
     """Wires by name; what each of them does is chosen by a test."""
 
     def __init__(self, most: int, slow_max: int) -> None:
-        self.places: Places[str] = Places(most, slow_max)
+        self.places: ConnectionPlaces[str] = ConnectionPlaces(most, slow_max)
         self.does: dict[str, Standing] = {}
 
     def want(
@@ -67,7 +72,7 @@ def test_an_idle_one_makes_way_first_then_a_slow_one_and_never_one_at_work() -> 
 
 
 def test_those_that_had_trouble_are_admitted_a_few_at_a_time() -> None:
-    places: Places[str] = Places(100, 20)
+    places: ConnectionPlaces[str] = ConnectionPlaces(100, 20)
     for n in range(9):
         places.want(f"troubled{n}", f"192.0.2.{n}:80", (f"192.0.2.{n}",), is_slow=True)
     places.want("other", "198.51.100.1:80", ("198.51.100.1",), is_slow=False)

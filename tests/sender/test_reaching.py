@@ -19,7 +19,7 @@ from test_connections import OK, REQUEST, Told, with_peer
 
 from srmp_spark.queue_manager.sender.http import connections as module
 from srmp_spark.queue_manager.sender.http.connections import Wire
-from srmp_spark.queue_manager.sender.http.places import Places
+from srmp_spark.queue_manager.sender.http.places import ConnectionPlaces
 from srmp_spark.queue_manager.sender.store_thread import TURNS, StoreThread
 from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, Send
 from srmp_spark.testing.queue_manager import RunningQueueManager
@@ -172,7 +172,7 @@ def test_whoever_is_told_of_an_end_may_want_a_connection_and_there_is_one_timer_
             looks += 1
             return []
 
-        connections._places = cast("Places[Wire]", SimpleNamespace(
+        connections._places = cast("ConnectionPlaces[Wire]", SimpleNamespace(
             admit=admit, somebody_waits=True, make_way=lambda standing: [victim] if looks < 20 else []
         ))  # fmt: skip
         connections._grant()

@@ -49,7 +49,7 @@ from srmp_spark.queue_manager.posting.http_exchange import (
     connect,
 )
 from srmp_spark.queue_manager.sender.http.addresses import HostAddresses
-from srmp_spark.queue_manager.sender.http.places import SLOW_SECONDS, Places, Standing
+from srmp_spark.queue_manager.sender.http.places import SLOW_SECONDS, ConnectionPlaces, Standing
 from srmp_spark.queue_manager.sender.sending_transport import SendingTransport
 from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.srmp.codec.encoder import encode, http_head
@@ -390,7 +390,7 @@ class Connections(SendingTransport):
         self._holding: OrderedDict[QueueKey, Wire] = OrderedDict()
         """Wires that have an open connection or are opening one, the earliest first."""
         self._most = connections_allowed()
-        self._places: Places[Wire] = Places(self._most, TROUBLED_MAX)
+        self._places: ConnectionPlaces[Wire] = ConnectionPlaces(self._most, TROUBLED_MAX)
         self._attempts = float(ATTEMPTS_AT_ONCE)
         self._earned_at = self.time()
         self._looked_at = float("-inf")

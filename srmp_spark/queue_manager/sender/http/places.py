@@ -15,7 +15,7 @@ These hosts may be slow or not answer. So no destination may take places that an
 - A destination that waits for a place of the prompt pool gets one within about
   :data:`SLOW_SECONDS`. An idle connection is closed first. Then follows a connection that has
   become slow and cannot move, of the payer with the most places. A connection that is at work is
-  closed after its turn: its owner asks :meth:`Places.is_wanted`.
+  closed after its turn: its owner asks :meth:`ConnectionPlaces.is_wanted`.
 - In the slow pool a slow connection is closed only for a payer that has at least two places less.
   So a large message to a single slow destination is never cut off for others.
 - Servers (host and port) get places in turns, one place each: a server with a thousand queues
@@ -43,7 +43,7 @@ A healthy receiver syncs its disk and answers within a tenth of this time, so no
 loses its connection. A new destination waits hardly longer than this time.
 """
 LOOKS_MAX = 64
-"""Waiting connections for which one call of :meth:`Places.make_way` closes connections.
+"""Waiting connections for which one call of :meth:`ConnectionPlaces.make_way` closes connections.
 
 The next call is soon (:data:`.connections.LOOK_SECONDS`).
 """
@@ -145,7 +145,7 @@ class _Pool(Generic[W]):
             yield wire
 
 
-class Places(Generic[W]):
+class ConnectionPlaces(Generic[W]):
     """Grants places to the connections of one sender process."""
 
     def __init__(self, most: int, slow_max: int) -> None:
