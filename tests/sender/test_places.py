@@ -6,11 +6,15 @@ from srmp_spark.queue_manager.sender.http.places import (
     SHARE,
     SLOW_SECONDS,
     ConnectionPlaces,
-    Standing,
+    ConnectionStanding,
 )
 
 SLOW_MOST = 1_000
-WORKING, SLOW, IDLE = Standing(False, 0.1), Standing(False, SLOW_SECONDS + 1), Standing(True, 5.0)
+WORKING, SLOW, IDLE = (
+    ConnectionStanding(False, 0.1),
+    ConnectionStanding(False, SLOW_SECONDS + 1),
+    ConnectionStanding(True, 5.0),
+)
 
 
 class Fleet:
@@ -18,7 +22,7 @@ class Fleet:
 
     def __init__(self, most: int, slow_max: int) -> None:
         self.places: ConnectionPlaces[str] = ConnectionPlaces(most, slow_max)
-        self.does: dict[str, Standing] = {}
+        self.does: dict[str, ConnectionStanding] = {}
 
     def want(
         self,
@@ -27,7 +31,7 @@ class Fleet:
         *,
         host: str = "",
         is_slow: bool = False,
-        does: Standing = WORKING,
+        does: ConnectionStanding = WORKING,
     ) -> list[str]:
         self.does[wire] = does
         self.places.want(
@@ -87,7 +91,11 @@ def test_when_the_slow_pool_is_full_too_the_slow_of_the_greediest_ends() -> None
         fleet.want(f"in-slow{n}", f"198.51.100.{n}", is_slow=True, does=SLOW)
     fleet.want("single", "192.0.2.1", does=SLOW)
     for n in range(15):
-        fleet.want(f"greedy{n}", f"203.0.113.{n // 4}", does=Standing(False, SLOW_SECONDS + 1 + n))
+        fleet.want(
+            f"greedy{n}",
+            f"203.0.113.{n // 4}",
+            does=ConnectionStanding(False, SLOW_SECONDS + 1 + n),
+        )
     assert fleet.want("new", "192.0.2.2") == []
     gone, admitted = fleet.make_way()
     assert (gone, admitted) == (["greedy11"], ["new"]), "the oldest of an address with four"
@@ -109,7 +117,7 @@ def test_within_a_full_share_the_slow_make_way_for_the_next_queue_of_the_same_ad
 def test_a_single_slow_one_is_never_cut_off_for_other_slow_ones() -> None:
     fleet = Fleet(20, 4)
     for n in range(4):
-        fleet.want(f"large{n}", f"192.0.2.{n}", is_slow=True, does=Standing(False, 60.0))
+        fleet.want(f"large{n}", f"192.0.2.{n}", is_slow=True, does=ConnectionStanding(False, 60.0))
     assert fleet.want("another", "192.0.2.9", is_slow=True) == []
     assert fleet.make_way() == ([], [])
     fleet.places.release("large0")

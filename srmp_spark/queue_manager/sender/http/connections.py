@@ -49,7 +49,11 @@ from srmp_spark.queue_manager.posting.http_exchange import (
     connect,
 )
 from srmp_spark.queue_manager.sender.http.addresses import HostAddresses
-from srmp_spark.queue_manager.sender.http.places import SLOW_SECONDS, ConnectionPlaces, Standing
+from srmp_spark.queue_manager.sender.http.places import (
+    SLOW_SECONDS,
+    ConnectionPlaces,
+    ConnectionStanding,
+)
 from srmp_spark.queue_manager.sender.sending_transport import SendingTransport
 from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.srmp.codec.encoder import encode, http_head
@@ -249,14 +253,14 @@ class Wire:
 
     # --- its end ----------------------------------------------------------------------------------
 
-    def standing(self) -> Standing:
+    def standing(self) -> ConnectionStanding:
         """Return whether the connection is idle, and for how long it has been in its state.
 
-        The result is a :class:`.places.Standing`.
+        The result is a :class:`.places.ConnectionStanding`.
         """
         now = self.connections.time()
         is_idle = self.exchange is not None and self.connecting is None and not self.busy
-        return Standing(is_idle, now - (self.used_at if is_idle else self.began_at))
+        return ConnectionStanding(is_idle, now - (self.used_at if is_idle else self.began_at))
 
     def overdue(self) -> str | None:
         """Return why the answer is no longer awaited, or ``None`` if it still is.

@@ -51,7 +51,7 @@ The next call is soon (:data:`.connections.LOOK_SECONDS`).
 W = TypeVar("W")
 
 
-class Standing(NamedTuple):
+class ConnectionStanding(NamedTuple):
     """The present state of a connection, for the decision which connection is closed."""
 
     is_idle: bool
@@ -212,7 +212,7 @@ class ConnectionPlaces(Generic[W]):
 
     # --- making way -------------------------------------------------------------------------------
 
-    def make_way(self, standing: Callable[[W], Standing]) -> list[W]:
+    def make_way(self, standing: Callable[[W], ConnectionStanding]) -> list[W]:
         """Return the connections that must end so that waiting connections get places.
 
         Slow connections of the prompt pool move to the slow pool instead, if it has room. The
@@ -223,7 +223,9 @@ class ConnectionPlaces(Generic[W]):
             wire for pool in self._pools if pool.lines for wire in self._make_way_in(pool, standing)
         ]
 
-    def _make_way_in(self, pool: _Pool[W], standing: Callable[[W], Standing]) -> Iterator[W]:
+    def _make_way_in(
+        self, pool: _Pool[W], standing: Callable[[W], ConnectionStanding]
+    ) -> Iterator[W]:
         found = [(wire, standing(wire)) for wire in pool.holders]
         idle = sorted(
             (each for each in found if each[1].is_idle), key=lambda each: -each[1].seconds
