@@ -11,7 +11,10 @@ import uvloop
 
 from srmp_spark.queue_manager.sender.http.addresses import HostAddresses
 from srmp_spark.queue_manager.sender.reliable import soap_connection
-from srmp_spark.queue_manager.sender.reliable.soap_connection import NoAnswerError, SoapConnection
+from srmp_spark.queue_manager.sender.reliable.soap_connection import (
+    NoAnswerError,
+    SoapClientConnection,
+)
 from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.wsrm.codec.elements import SoapMessage
 from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
@@ -32,7 +35,7 @@ async def _ask(serve: object) -> list[NoAnswerError]:
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/in"
     refused: list[NoAnswerError] = []
     for _ in range(TRIES):
-        connection = SoapConnection(
+        connection = SoapClientConnection(
             url,
             HostAddresses(asyncio.get_running_loop()),
             ClientTls(),
@@ -87,7 +90,7 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_request(
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/in"
-        connection = SoapConnection(
+        connection = SoapClientConnection(
             url,
             HostAddresses(asyncio.get_running_loop()),
             ClientTls(),

@@ -16,7 +16,7 @@ from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
 from srmp_spark.queue_manager.sender.http.addresses import HostAddresses
 from srmp_spark.queue_manager.sender.http.connections import connections_allowed
 from srmp_spark.queue_manager.sender.reliable.reliable_wire import ReliableWire
-from srmp_spark.queue_manager.sender.reliable.soap_connection import SoapConnection
+from srmp_spark.queue_manager.sender.reliable.soap_connection import SoapClientConnection
 from srmp_spark.queue_manager.sender.sending_transport import SendingTransport
 from srmp_spark.queue_manager.trust.tls import ClientTls
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey, Send
@@ -86,7 +86,7 @@ class ReliableSessions(SendingTransport):
     def _wire(self, key: QueueKey, row: SessionRow | None = None) -> ReliableWire:
         url = reliable_url(key.destination)
         assert url is not None, "every key is of this transport"
-        connection = SoapConnection(url, self._addresses, self._tls, self._endpoint_of)
+        connection = SoapClientConnection(url, self._addresses, self._tls, self._endpoint_of)
         return ReliableWire(
             key,
             url,

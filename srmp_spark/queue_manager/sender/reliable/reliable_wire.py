@@ -48,7 +48,7 @@ from srmp_spark.queue_manager.sender.reliable.session_status import status_of
 from srmp_spark.queue_manager.sender.reliable.soap_connection import (
     NoAnswerError,
     SoapAnswer,
-    SoapConnection,
+    SoapClientConnection,
     read_answer,
 )
 from srmp_spark.queue_manager.sender.reliable.wire_owner import Change, WireOwner
@@ -91,7 +91,7 @@ class ReliableWire:
         key: QueueKey,
         url: str,
         owner: WireOwner,
-        connection: SoapConnection,
+        connection: SoapClientConnection,
         *,
         poll_interval: float,
         late_at: Callable[[], int],

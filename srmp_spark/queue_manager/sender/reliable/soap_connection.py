@@ -66,7 +66,7 @@ class _SoapExchange(AwaitedExchange):
     parser_class = BodyParser
 
 
-class SoapConnection:
+class SoapClientConnection:
     """Posts messages to one service over one connection at a time, opened when needed."""
 
     def __init__(
