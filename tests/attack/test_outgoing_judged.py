@@ -15,7 +15,7 @@ import pytest
 from srmp_spark.queue_manager.sender.staging.stage_reader import (
     Question,
     Readable,
-    Unreadable,
+    UnreadableStage,
     judge,
 )
 from tests.kit.attack import machine
@@ -98,7 +98,7 @@ def test_a_hostile_stage_is_refused(form: str, tmp_path: Path) -> None:
     """``bomb`` takes gigabytes to be made: ``tests/sender/test_hostile_stages.py`` has one."""
     for seed in range(5):
         (tmp_path / "x.arrow").write_bytes(HOSTILE[form](Random(seed)))
-        assert isinstance(judge(Question(str(tmp_path), "x.arrow", 0, False)), Unreadable)
+        assert isinstance(judge(Question(str(tmp_path), "x.arrow", 0, False)), UnreadableStage)
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])

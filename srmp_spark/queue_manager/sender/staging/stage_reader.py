@@ -63,7 +63,7 @@ class Readable(msgspec.Struct, frozen=True, tag=True):
     dead_letter_queue: str | None
 
 
-class Unreadable(msgspec.Struct, frozen=True, tag=True):
+class UnreadableStage(msgspec.Struct, frozen=True, tag=True):
     """The verdict that the stage is refused, with the error for the client."""
 
     status: int
@@ -72,13 +72,13 @@ class Unreadable(msgspec.Struct, frozen=True, tag=True):
     hint: str
 
 
-Verdict = Readable | Unreadable
+Verdict = Readable | UnreadableStage
 
 
 def judge(question: Question) -> Verdict:
     """Check the whole file of a question, and write the hashes of its rows alongside it.
 
-    Return :class:`Readable` if every row can become a message, else :class:`Unreadable`. Raises
+    Return :class:`Readable` if every row can become a message, else :class:`UnreadableStage`. Raises
     :class:`OSError` if the file cannot be read.
     """
     from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
@@ -90,10 +90,10 @@ def judge(question: Question) -> Verdict:
         with closing(HashesWriter(stage.path, stage.bytes)) as hashes:
             rows = stage.check(multicast=question.multicast, judged=hashes.add)
     except BatchError as error:
-        return Unreadable(error.status, error.code, error.message, error.hint)
+        return UnreadableStage(error.status, error.code, error.message, error.hint)
     except MemoryError:
         message = f"reading it takes more than MEMORY_BYTES_MAX = {MEMORY_BYTES_MAX} bytes"
-        return Unreadable(
+        return UnreadableStage(
             400, BAD_STAGE, message, "repartition into more tasks, or write smaller record batches"
         )
     return Readable(rows, stage.bytes, *stage.schema)

@@ -22,7 +22,7 @@ import msgspec
 from srmp_spark.queue_manager.sender.staging.stage_reader import (
     Question,
     Readable,
-    Unreadable,
+    UnreadableStage,
     Verdict,
 )
 from srmp_spark.store.outbox.columns import StageSchema
@@ -165,7 +165,7 @@ class StageReaders:
                 return verdict
             log.error("sender.stage_reader_ended file=%s try=%d how=%s", question.file, number, how)
         message = f"the stage ended the process that reads stages, {TRIES} times ({how})"
-        return Unreadable(
+        return UnreadableStage(
             400,
             BAD_STAGE,
             message,
