@@ -14,7 +14,7 @@ import pytest
 
 from srmp_spark.queue_manager.sender.staging.stage_reader import (
     Question,
-    Readable,
+    ReadableStage,
     UnreadableStage,
     judge,
 )
@@ -105,7 +105,7 @@ def test_a_hostile_stage_is_refused(form: str, tmp_path: Path) -> None:
 def test_a_good_stage_is_taken(compression: str | None, tmp_path: Path) -> None:
     (tmp_path / "x.arrow").write_bytes(stream_of([b"1", b"2"], compression=compression))
     verdict = judge(Question(str(tmp_path), "x.arrow", 0, False))
-    assert isinstance(verdict, Readable)
+    assert isinstance(verdict, ReadableStage)
     assert verdict.rows == 2
 
 

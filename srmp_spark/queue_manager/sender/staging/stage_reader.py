@@ -49,7 +49,7 @@ class Question(msgspec.Struct, frozen=True):
     multicast: bool
 
 
-class Readable(msgspec.Struct, frozen=True, tag=True):
+class ReadableStage(msgspec.Struct, frozen=True, tag=True):
     """The verdict that every row of the stage can become a message, with facts about the stage.
 
     ``rows`` and ``bytes`` are its size, the other fields are its schema.
@@ -72,13 +72,13 @@ class UnreadableStage(msgspec.Struct, frozen=True, tag=True):
     hint: str
 
 
-Verdict = Readable | UnreadableStage
+Verdict = ReadableStage | UnreadableStage
 
 
 def judge(question: Question) -> Verdict:
     """Check the whole file of a question, and write the hashes of its rows alongside it.
 
-    Return :class:`Readable` if every row can become a message, else :class:`UnreadableStage`. Raises
+    Return :class:`ReadableStage` if every row can become a message, else :class:`UnreadableStage`. Raises
     :class:`OSError` if the file cannot be read.
     """
     from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
@@ -96,7 +96,7 @@ def judge(question: Question) -> Verdict:
         return UnreadableStage(
             400, BAD_STAGE, message, "repartition into more tasks, or write smaller record batches"
         )
-    return Readable(rows, stage.bytes, *stage.schema)
+    return ReadableStage(rows, stage.bytes, *stage.schema)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 from srmp_spark.queue_manager.sender.staging.stage_reader import (
     Question,
-    Readable,
+    ReadableStage,
     UnreadableStage,
     Verdict,
 )
@@ -137,7 +137,7 @@ class StageReaders:
         path = self._folder / file
         assert path.parent == self._folder, f"{file} is a name, not a path"
         verdict = self._verdict(Question(str(self._folder), file, partition, self._multicast))
-        if isinstance(verdict, Readable):
+        if isinstance(verdict, ReadableStage):
             schema = StageSchema(
                 verdict.columns, verdict.order_by, verdict.dead_letter, verdict.dead_letter_queue
             )
