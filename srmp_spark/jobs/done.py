@@ -38,7 +38,7 @@ def default_path(scope: str) -> Path:
     return home / FOLDER / f"{scope}.jsonl"
 
 
-class Done:
+class DoneBatches:
     """Keeps the committed batches of one scope in one file."""
 
     def __init__(self, path: Path | None, scope: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from srmp_spark.client.outbox_batches import CommitAnswer, OutboxClient
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.jobs.done import Done, default_path, scope_of
+from srmp_spark.jobs.done import DoneBatches, default_path, scope_of
 from srmp_spark.jobs.selection import POSITION
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Outgoing:
         self.destination: str = options.destination
         self.client: OutboxClient = client_of(options)
 
-    def done(self, path: Path | None) -> Done:
+    def done(self, path: Path | None) -> DoneBatches:
         """Return the record of the batches that earlier runs have committed.
 
         ``path`` is the file; ``None`` means the default file. A file that cannot be written is
@@ -72,7 +72,7 @@ class Outgoing:
         scope = scope_of(application=self.application, destination=self.destination, **names)
         path = path or default_path(scope)
         try:
-            return Done(path, scope)
+            return DoneBatches(path, scope)
         except OSError as error:
             _log.warning(
                 "%s cannot be kept (%s): a second start would stage everything again, and "
@@ -80,7 +80,7 @@ class Outgoing:
                 path,
                 error,
             )
-            return Done(None, scope)
+            return DoneBatches(None, scope)
 
     def send_frame(self, batch: str, rows: DataFrame) -> CommitAnswer:
         """Send all rows of a frame as one batch, ordered by ``sequence``, and return the answer.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.jobs import backfill, ranges, replay
-from srmp_spark.jobs.done import Done, default_path, scope_of
+from srmp_spark.jobs.done import DoneBatches, default_path, scope_of
 from srmp_spark.jobs.pace import Bar, Throttle
 from srmp_spark.jobs.ranges import Bucket, joined
 from srmp_spark.jobs.selection import Selection, parse_time
@@ -160,14 +160,14 @@ def test_the_bar_on_a_terminal_and_in_a_log() -> None:
 
 def test_notes_survive_and_a_line_that_was_cut_off_is_none(tmp_path: Path) -> None:
     path = tmp_path / "new" / "notes.jsonl"
-    done = Done(path, "mine")
+    done = DoneBatches(path, "mine")
     done.add("b1", "f1")
     with path.open("a") as file:
         file.write('["mine", "b2", "f')
-    again = Done(path, "mine")
+    again = DoneBatches(path, "mine")
     again.add("b3", "f3")
-    assert ("b1", "f1") not in Done(path, "another"), "one file may serve several runs"
-    final = Done(path, "mine")
+    assert ("b1", "f1") not in DoneBatches(path, "another"), "one file may serve several runs"
+    final = DoneBatches(path, "mine")
     assert [
         ("b1", "f1") in final,
         ("b2", "f") in final,
