@@ -21,7 +21,7 @@ from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.jobs import message_files, ranges, remote_messages, replay, running
 from srmp_spark.jobs.message_files import FileRow
 from srmp_spark.jobs.pace import Bar, Throttle
-from srmp_spark.jobs.running import Outcome
+from srmp_spark.jobs.running import JobOutcome
 from srmp_spark.jobs.selection import POSITION, Selection
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     return running.run_job("backfill", lambda: backfill(args))
 
 
-def backfill(args: argparse.Namespace) -> Outcome:
+def backfill(args: argparse.Namespace) -> JobOutcome:
     """Run the job and return its result; start Spark only where the job needs it.
 
     Raises :class:`ConfigurationError` if the flags contradict each other.
@@ -135,7 +135,7 @@ def backfill(args: argparse.Namespace) -> Outcome:
         if args.source == "files" and not args.yes:
             total, size = count(args.origin)
             running.show_plan(total, size, [args.table])
-            return Outcome(
+            return JobOutcome(
                 total, 1, "dry-run", {"bytes": size, "destinations": [args.table], "id": args.id}
             )
         with running.spark_session("srmp backfill", args.master) as spark:
@@ -186,7 +186,7 @@ def count(origin: str) -> tuple[int, int]:
     return rows, size
 
 
-def send_files(args: argparse.Namespace) -> Outcome:
+def send_files(args: argparse.Namespace) -> JobOutcome:
     """Send saved messages to a queue without Spark, and return the result.
 
     Without ``--yes`` nothing is sent: the result is a count. A signal ends the job after the batch
@@ -206,13 +206,13 @@ def send_files(args: argparse.Namespace) -> Outcome:
         ranges.BATCH_ROWS if args.rate is None else max(1, min(ranges.BATCH_ROWS, int(args.rate)))
     )
     if not args.yes:
-        return Outcome(
+        return JobOutcome(
             total,
             sum(1 for _ in chunks(message_files.read(args.origin), rows_max)),
             "dry-run",
             more,
         )
-    outcome = Outcome(more={**more, "known": 0, "conflicts": 0})
+    outcome = JobOutcome(more={**more, "known": 0, "conflicts": 0})
     done, throttle, bar = (
         outgoing.done(args.progress_file),
         Throttle(args.rate),
@@ -244,7 +244,7 @@ def send_files(args: argparse.Namespace) -> Outcome:
 # --- into a table ---------------------------------------------------------------------------------
 
 
-def to_table(spark: SparkSession, args: argparse.Namespace) -> Outcome:
+def to_table(spark: SparkSession, args: argparse.Namespace) -> JobOutcome:
     """Append the rows that the table of ``--table`` lacks, and return the result.
 
     Without ``--yes`` nothing is written: the result is a count.
@@ -268,11 +268,11 @@ def to_table(spark: SparkSession, args: argparse.Namespace) -> Outcome:
     running.show_plan(total, size, [args.table])
     more: dict[str, object] = {"bytes": size, "destinations": [args.table], "id": args.id}
     if not args.yes:
-        return Outcome(total, batches, "dry-run", more)
+        return JobOutcome(total, batches, "dry-run", more)
     return append(spark, args, frames, queues, total, more)
 
 
-def remote_to_table(args: argparse.Namespace) -> Outcome:
+def remote_to_table(args: argparse.Namespace) -> JobOutcome:
     """Append the messages of a queue of another queue manager to the table, batch by batch.
 
     Without ``--yes`` nothing is written: the result is a count. Raises :class:`ConfigurationError`
@@ -292,7 +292,7 @@ def remote_to_table(args: argparse.Namespace) -> Outcome:
     if not args.yes:
         total, size = remote_messages.count(source, args.id)
         running.show_plan(total, size, [args.table])
-        return Outcome(
+        return JobOutcome(
             total, -(-total // remote_messages.BATCH_MESSAGES), "dry-run", {"bytes": size, **more}
         )
     with running.spark_session("srmp backfill", args.master) as spark:
@@ -304,7 +304,7 @@ def append_remote(
     args: argparse.Namespace,
     source: remote_messages.RemoteSource,
     more: dict[str, object],
-) -> Outcome:
+) -> JobOutcome:
     """Read a batch, append the rows that the table lacks, then remove the messages.
 
     The messages are removed only with ``--mode move``. A failure between two steps leaves every
@@ -313,7 +313,7 @@ def append_remote(
     from srmp_spark.jobs.exactly_once import ExactlyOnce
 
     takes = args.mode == "move"
-    outcome = Outcome(more={**more, "bytes": 0, "known": 0, "removed": 0, "unreadable": 0})
+    outcome = JobOutcome(more={**more, "bytes": 0, "known": 0, "removed": 0, "unreadable": 0})
     reader = remote_messages.Reader(source, args.id, takes=takes)
     try:
         sink = ExactlyOnce(spark, args.table, "", [source.shown_as])
@@ -392,7 +392,7 @@ def append(
     queues: set[str],
     total: int,
     more: dict[str, object],
-) -> Outcome:
+) -> JobOutcome:
     """Append ``frames`` to the table batch by batch, each row once by its position.
 
     ``total`` is the number of rows of all frames, for the progress bar. ``more`` are fields of the
@@ -401,7 +401,7 @@ def append(
     from srmp_spark.jobs.exactly_once import ExactlyOnce
 
     outcome, throttle, bar = (
-        Outcome(more={**more, "known": 0}),
+        JobOutcome(more={**more, "known": 0}),
         Throttle(args.rate),
         Bar(total, sys.stderr),
     )

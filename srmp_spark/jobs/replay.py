@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from srmp_spark.jobs import running
 from srmp_spark.jobs.pace import Bar, Throttle
-from srmp_spark.jobs.running import Outcome
+from srmp_spark.jobs.running import JobOutcome
 from srmp_spark.jobs.selection import Selection
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     Errors become one line on stderr, and the last line is printed on stdout.
     """
 
-    def work() -> Outcome:
+    def work() -> JobOutcome:
         # Parsed before a JVM starts, so that errors of usage are reported at once.
         selection, options = Selection.of(args), running.sink_options(args)
         # A dry run needs no queue manager.
@@ -122,12 +122,12 @@ def run(args: argparse.Namespace) -> int:
 
 def replay(
     spark: SparkSession, selection: Selection, options: SinkOptions, args: argparse.Namespace
-) -> Outcome:
+) -> JobOutcome:
     """Report what would be sent; with ``--yes`` send the rows. Return the result."""
     return send_rows(selection.rows(spark), options, args)
 
 
-def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -> Outcome:
+def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -> JobOutcome:
     """Send rows with source positions to one destination, and return the result.
 
     Without ``--yes`` nothing is sent: the result is a count. A signal ends the job after the batch
@@ -143,8 +143,8 @@ def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -
     running.show_plan(total, size, [outgoing.destination])
     more = {"bytes": size, "destinations": [outgoing.destination], "id": outgoing.application}
     if not args.yes:
-        return Outcome(total, len(batches), "dry-run", more)
-    outcome = Outcome(more={**more, "known": 0, "conflicts": 0})
+        return JobOutcome(total, len(batches), "dry-run", more)
+    outcome = JobOutcome(more={**more, "known": 0, "conflicts": 0})
     done, throttle, bar = (
         outgoing.done(args.progress_file),
         Throttle(args.rate),

@@ -34,7 +34,7 @@ DELIVERIES = ("transactional", "recoverable", "express", "original")
 
 
 @dataclass(slots=True)
-class Outcome:
+class JobOutcome:
     """The content of the job's last line of output."""
 
     rows: int = 0
@@ -64,14 +64,14 @@ class Stop:
 class PartlyDoneError(Exception):
     """Raised when ``error`` ended the job after some batches; ``outcome`` tells what was done."""
 
-    def __init__(self, outcome: Outcome, error: Exception) -> None:
+    def __init__(self, outcome: JobOutcome, error: Exception) -> None:
         super().__init__(str(error))
         self.outcome = outcome
         self.error = error
 
 
 @contextlib.contextmanager
-def counting(outcome: Outcome) -> Iterator[None]:
+def counting(outcome: JobOutcome) -> Iterator[None]:
     """Keep the counts of a job that fails, so that the last line of output reports them.
 
     Raises :class:`PartlyDoneError` with ``outcome`` in place of the error.
@@ -250,7 +250,7 @@ def show_plan(rows: int, size: int, destinations: list[str]) -> None:
     print(json.dumps({"rows": rows, "bytes": size, "destinations": destinations}), flush=True)
 
 
-def run_job(job: str, work: Callable[[], Outcome]) -> int:
+def run_job(job: str, work: Callable[[], JobOutcome]) -> int:
     """Do the work, print the last line on stdout, and return the exit code.
 
     Every error of ``work`` becomes one line on stderr and an exit code. SIGINT before the work
@@ -270,10 +270,10 @@ def run_job(job: str, work: Callable[[], Outcome]) -> int:
         outcome, code = failed.outcome, tell(job, failed.error)
     # The signal arrived before the work began. During the work, stopping() handles signals.
     except KeyboardInterrupt:
-        outcome = Outcome(status="stopped")
+        outcome = JobOutcome(status="stopped")
     # Every error of Spark becomes one line and a fitting exit code.
     except Exception as error:
-        outcome, code = Outcome(status="failed"), tell(job, error)
+        outcome, code = JobOutcome(status="failed"), tell(job, error)
     session.last_line(
         job, rows=outcome.rows, batches=outcome.batches, status=outcome.status, **outcome.more
     )

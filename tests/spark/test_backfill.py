@@ -14,7 +14,7 @@ import pytest
 from srmp_spark.errors import TakenOverError
 from srmp_spark.jobs import backfill
 from srmp_spark.jobs.exactly_once import ExactlyOnce
-from srmp_spark.jobs.running import Outcome
+from srmp_spark.jobs.running import JobOutcome
 from srmp_spark.rows.columns import NAMES, spark_ddl
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ def row(queue: str, sequence: int, **more: Any) -> dict[str, Any]:
             "body": f"{queue} {sequence}".encode(), **more}  # fmt: skip
 
 
-Run = Callable[..., Outcome]
+Run = Callable[..., JobOutcome]
 
 
 @pytest.fixture
 def run(spark: SparkSession) -> Run:
-    def job(table: Path, *flags: str) -> Outcome:
+    def job(table: Path, *flags: str) -> JobOutcome:
         parser = argparse.ArgumentParser()
         backfill.add_arguments(parser)
         return backfill.to_table(

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.jobs import backfill, remote_messages
-from srmp_spark.jobs.running import Outcome
+from srmp_spark.jobs.running import JobOutcome
 from srmp_spark.testing.queue_manager import RunningQueueManager
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_a_move_killed_between_the_commit_and_the_removal(
 ) -> None:
     table, host = tmp_path / "messages", remote.ready["rpc"]
 
-    def job(*flags: str) -> Outcome:
+    def job(*flags: str) -> JobOutcome:
         parser = argparse.ArgumentParser()
         backfill.add_arguments(parser)
         args = parser.parse_args(

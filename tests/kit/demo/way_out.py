@@ -200,7 +200,7 @@ class WayOut:
 
     def replay(
         self, spark: SparkSession, destination: str, flags: Sequence[str]
-    ) -> running.Outcome:
+    ) -> running.JobOutcome:
         """Run ``jobs/replay.py`` with these flags in the running session and return its outcome."""
         parser = argparse.ArgumentParser()
         replay.add_arguments(parser)
