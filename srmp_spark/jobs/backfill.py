@@ -192,9 +192,9 @@ def send_files(args: argparse.Namespace) -> JobOutcome:
     Without ``--yes`` nothing is sent: the result is a count. A signal ends the job after the batch
     in progress.
     """
-    from srmp_spark.jobs.sending import Outgoing
+    from srmp_spark.jobs.sending import JobSending
 
-    outgoing = Outgoing(running.sink_options(args))
+    outgoing = JobSending(running.sink_options(args))
     total, size = count(args.origin)
     running.show_plan(total, size, [outgoing.destination])
     more: dict[str, object] = {

@@ -134,12 +134,12 @@ def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -
     in progress.
     """
     from srmp_spark.jobs import ranges
-    from srmp_spark.jobs.sending import Outgoing, outgoing_columns
+    from srmp_spark.jobs.sending import JobSending, outgoing_columns
 
     rows = outgoing_columns(rows, args.delivery)
     batches = ranges.plan(rows, rows.columns, rate=args.rate)
     total, size = sum(batch.rows for batch in batches), sum(batch.bytes for batch in batches)
-    outgoing = Outgoing(options)
+    outgoing = JobSending(options)
     running.show_plan(total, size, [outgoing.destination])
     more = {"bytes": size, "destinations": [outgoing.destination], "id": outgoing.application}
     if not args.yes:

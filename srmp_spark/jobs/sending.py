@@ -47,7 +47,7 @@ CORRELATION_BYTES = 20
 _log = logging.getLogger("jobs")
 
 
-class Outgoing:
+class JobSending:
     """Sends for one job: one application and one destination at one queue manager."""
 
     def __init__(self, options: SinkOptions) -> None:
