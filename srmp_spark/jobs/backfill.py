@@ -341,7 +341,7 @@ def append_remote(
     return outcome
 
 
-def _as_table(read: remote_messages.Read) -> pa.Table:
+def _as_table(read: remote_messages.ReadBatch) -> pa.Table:
     import pyarrow as pa
 
     return pa.Table.from_batches([read.rows])

@@ -77,7 +77,7 @@ class RemoteSource(NamedTuple):
         return self.queue.replace("\\", "/").lower()
 
 
-class Read(NamedTuple):
+class ReadBatch(NamedTuple):
     """One batch of messages that was read."""
 
     rows: pa.RecordBatch
@@ -172,7 +172,7 @@ class Reader:
         """Close the connection. Messages that are still locked become free."""
         self._machine.close()
 
-    def batches(self) -> Iterator[Read]:
+    def batches(self) -> Iterator[ReadBatch]:
         """Yield all present messages in batches.
 
         With ``takes`` every message stays locked until :meth:`remove` or :meth:`close`. Raises
@@ -189,12 +189,12 @@ class Reader:
         if waiting:
             yield self._read(waiting, size)
 
-    def remove(self, read: Read) -> None:
+    def remove(self, read: ReadBatch) -> None:
         """Remove the messages of ``read`` from their queue. Call it when the table holds them."""
         for request in read.requests:
             self._queue.end(request)
 
-    def _read(self, waiting: list[tuple[int | None, Shown]], size: int) -> Read:
+    def _read(self, waiting: list[tuple[int | None, Shown]], size: int) -> ReadBatch:
         from srmp_spark.rows.decode import rows_of
         from srmp_spark.spark.mqrr_source import record_of
 
@@ -202,7 +202,9 @@ class Reader:
             (found.sequence_id, record_of(found, self._source.host.text)) for _, found in waiting
         ]
         rows = rows_of(REMOTE_QUEUE_MANAGER, self._run, self._source.shown_as, pairs)
-        return Read(rows, size, tuple(request for request, _ in waiting if request is not None))
+        return ReadBatch(
+            rows, size, tuple(request for request, _ in waiting if request is not None)
+        )
 
     def _walked(self) -> Iterator[tuple[None, Shown]]:
         for found in self._queue.walk(unreadable=self._passed_over):
