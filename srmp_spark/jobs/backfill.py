@@ -314,7 +314,7 @@ def append_remote(
 
     takes = args.mode == "move"
     outcome = JobOutcome(more={**more, "bytes": 0, "known": 0, "removed": 0, "unreadable": 0})
-    reader = remote_messages.Reader(source, args.id, takes=takes)
+    reader = remote_messages.RemoteQueueReader(source, args.id, takes=takes)
     try:
         sink = ExactlyOnce(spark, args.table, "", [source.shown_as])
         sink.claim()

@@ -143,7 +143,7 @@ def _password(path: str | None) -> str | None:
         raise ConfigurationError(f"--password-file {path}: {error}") from None
 
 
-class Reader:
+class RemoteQueueReader:
     """Reads an open remote queue once from its head to its end."""
 
     def __init__(self, source: RemoteSource, run: str, *, takes: bool) -> None:
@@ -238,9 +238,9 @@ class Reader:
 def count(source: RemoteSource, run: str) -> tuple[int, int]:
     """Return (number of messages in the queue now, their bytes).
 
-    All messages are read, and none is removed. Raises the errors of :class:`Reader`.
+    All messages are read, and none is removed. Raises the errors of :class:`RemoteQueueReader`.
     """
-    reader = Reader(source, run, takes=False)
+    reader = RemoteQueueReader(source, run, takes=False)
     try:
         rows = size = 0
         for read in reader.batches():

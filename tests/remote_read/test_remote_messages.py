@@ -10,7 +10,7 @@ from test_pulling_live import until
 
 from srmp_spark.errors import RemoteReadError
 from srmp_spark.jobs import backfill, remote_messages
-from srmp_spark.jobs.remote_messages import Reader, RemoteSource, count, parse_source
+from srmp_spark.jobs.remote_messages import RemoteQueueReader, RemoteSource, count, parse_source
 
 
 def source_of(served: Served, queue: str) -> RemoteSource:
@@ -25,7 +25,7 @@ def source_of(served: Served, queue: str) -> RemoteSource:
 def read(
     source: RemoteSource, *, takes: bool, removes: bool = True
 ) -> list[tuple[str, str, str, int, bytes]]:
-    reader = Reader(source, "run", takes=takes)
+    reader = RemoteQueueReader(source, "run", takes=takes)
     found = []
     for each in reader.batches():
         found += [
@@ -63,7 +63,7 @@ def test_a_queue_in_batches_as_it_is_and_with_locks(
 
 
 def remote_bytes(source: RemoteSource) -> list[int]:
-    reader = Reader(source, "run", takes=False)
+    reader = RemoteQueueReader(source, "run", takes=False)
     try:
         return [each.message_bytes for each in reader.batches()]
     finally:

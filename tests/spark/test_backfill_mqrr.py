@@ -80,7 +80,7 @@ def test_a_move_killed_between_the_commit_and_the_removal(
         def die(*_: object) -> None:
             raise Killed
 
-        patch.setattr(remote_messages.Reader, "remove", die)
+        patch.setattr(remote_messages.RemoteQueueReader, "remove", die)
         with pytest.raises(Killed):
             job("--yes", "--mode", "move")
     assert waiting(remote) == 3
