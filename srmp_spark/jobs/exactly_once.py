@@ -54,7 +54,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the usual name
 from pyspark.sql.window import Window
 
 from srmp_spark.errors import ConfigurationError, DataLossError, SrmpSparkError, TakenOverError
-from srmp_spark.jobs.table_writers import Writer
+from srmp_spark.jobs.table_writers import TableWriter
 from srmp_spark.rows.columns import KINDS, NAMES, spark_ddl
 from srmp_spark.spark.reading.offsets import Offsets
 
@@ -133,7 +133,7 @@ class ExactlyOnce:
         self._queues = tuple(sorted(queues))
         self._queue_managers = frozenset(queue_managers)
         self._columns = tuple(columns)
-        self._writer: Writer | None = None
+        self._writer: TableWriter | None = None
         """Identity of this job in the table. ``None`` until the job has claimed the table."""
         self._version = 0
         self._asked: set[tuple[str, str, str]] | None = set()
@@ -154,7 +154,7 @@ class ExactlyOnce:
         """
         self._check_columns()
         empty = self._spark.createDataFrame([], spark_ddl(self._columns))
-        writer = Writer(self._queues, frozenset(queue_managers))
+        writer = TableWriter(self._queues, frozenset(queue_managers))
         # The claim comes first, because it creates the table.
         version = self._take(empty, writer.name)
         if transactions_expire(self._spark, self._table):
@@ -164,7 +164,7 @@ class ExactlyOnce:
                 f"ALTER TABLE delta.`{self._table}` UNSET TBLPROPERTIES ('{EXPIRY}')"
             )
         for name in transactions(self._spark, self._table):
-            other = Writer.of(name)
+            other = TableWriter.of(name)
             if other is not None and other != writer and writer.may_meet(other):
                 _log.info("writer.ended table=%s writer=%s", self._table, name)
                 self._take(empty, name)
@@ -187,7 +187,7 @@ class ExactlyOnce:
                 f"add them: ALTER TABLE delta.`{self._table}` ADD COLUMNS ({declared})"
             )
 
-    def _claim_for(self, batch: DataFrame, batch_id: int) -> Writer | None:
+    def _claim_for(self, batch: DataFrame, batch_id: int) -> TableWriter | None:
         """Return the writer of this batch.
 
         A new claim is made first if the present claim does not cover the batch. ``None`` means that

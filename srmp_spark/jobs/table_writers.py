@@ -19,7 +19,7 @@ _QUEUE_MANAGER = "queue-manager/"
 """Prefix of a GUID in a name. No queue has such a name: a slash follows only ``private$``."""
 
 
-class Writer(NamedTuple):
+class TableWriter(NamedTuple):
     """One job, as tables know it."""
 
     queues: tuple[str, ...]
@@ -34,7 +34,7 @@ class Writer(NamedTuple):
         return WRITER_PREFIX + ",".join([*sorted(self.queues), *queue_managers])
 
     @classmethod
-    def of(cls, name: str) -> Writer | None:
+    def of(cls, name: str) -> TableWriter | None:
         """Return the job of a transaction identifier, or ``None`` if another program made it."""
         if not name.startswith(WRITER_PREFIX):
             return None
@@ -49,7 +49,7 @@ class Writer(NamedTuple):
             ),
         )
 
-    def may_meet(self, other: Writer) -> bool:
+    def may_meet(self, other: TableWriter) -> bool:
         """Return whether this job and ``other`` may write rows of the same queue to a table."""
         of_one_queue_manager = (
             not self.queue_managers
