@@ -73,7 +73,7 @@ A query that joins a running queue manager needs none of them.
 _log = logging.getLogger(__name__)
 
 
-class Place(NamedTuple):
+class QueueManagerPlace(NamedTuple):
     """The API URLs of the queue managers of a query, and from where they can be reached."""
 
     urls: tuple[str, ...]
@@ -117,18 +117,18 @@ class KeptInUse:
                 _log.info("embedded.not_reached reason=%s", error)
 
 
-def locate(options: SourceOptions, *, needs_queues: bool = True) -> Place:
+def locate(options: SourceOptions, *, needs_queues: bool = True) -> QueueManagerPlace:
     """Return the API URLs that ``options`` name; start an embedded queue manager if necessary.
 
     A queue manager is started if the options name a data directory that no queue manager uses.
     ``needs_queues`` and the errors are those of :func:`start_or_join`.
     """
     if options.data_dir is None:
-        return Place(options.queue_managers, None)
+        return QueueManagerPlace(options.queue_managers, None)
     url = start_or_join(
         Path(options.data_dir), options.serve_flags, options.token, needs_queues=needs_queues
     )
-    return Place((url,), socket.gethostname())
+    return QueueManagerPlace((url,), socket.gethostname())
 
 
 def start_or_join(
