@@ -57,7 +57,7 @@ from srmp_spark.spark.reading.starting import (
     of_newcomer,
     starting_position,
 )
-from srmp_spark.spark.reading.trigger_time import Part, TriggerTime
+from srmp_spark.spark.reading.trigger_time import TriggerPart, TriggerTime
 from srmp_spark.spark.settings.options import SourceOptions, Starting, check_stream
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class _Driver:
     def commit(self, offsets: Offsets) -> None:
         """Mark the rows up to ``offsets`` as received, because Spark has committed the batch."""
         self._progress.commits(offsets)
-        with self._time.of(Part.COMMIT):
+        with self._time.of(TriggerPart.COMMIT):
             self._mark(offsets)
 
     def _mark(self, offsets: Offsets) -> None:
@@ -321,9 +321,9 @@ class _Driver:
         rows.
         """
         self._logs.managers.look()
-        with self._time.of(Part.MARKS):
+        with self._time.of(TriggerPart.MARKS):
             self._mark(start)
-        with self._time.of(Part.QUEUES):
+        with self._time.of(TriggerPart.QUEUES):
             newcomers = self._newcomers(start)
         positions = {**start, **{key: position for key, (position, _) in newcomers.items()}}
         began = {**start.began, **{key: where for key, (_, where) in newcomers.items()}}
@@ -335,7 +335,7 @@ class _Driver:
             and self._belongs_to_this_run(key)
         ]
         ends_now = self._goal is not None or len(positions) > len(start)
-        with self._time.of(Part.RANGE):
+        with self._time.of(TriggerPart.RANGE):
             steps = self._steps(
                 keys, positions, limit, None if ends_now or len(keys) != 1 else IDLE_WAIT_SECONDS
             )
@@ -533,7 +533,7 @@ class _Driver:
 
         The tasks are ordered by queue manager, queue and sequence.
         """
-        with self._time.of(Part.PLAN):
+        with self._time.of(TriggerPart.PLAN):
             return self._planned(start, end)
 
     def _planned(self, start: Offsets, end: Offsets) -> list[InputPartition]:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from enum import Enum
 
 
-class Part(Enum):
+class TriggerPart(Enum):
     """A part of a trigger that the reader measures."""
 
     MARKS = "marks"
@@ -41,13 +41,13 @@ class TriggerTime:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._seconds: dict[Part, float] = {}
+        self._seconds: dict[TriggerPart, float] = {}
 
     def __repr__(self) -> str:
         return f"<TriggerTime {dict(self._seconds)}>"
 
     @contextmanager
-    def of(self, part: Part) -> Iterator[None]:
+    def of(self, part: TriggerPart) -> Iterator[None]:
         """Count the time of a ``with`` block for ``part``, even if the block fails."""
         began = self._monotonic()
         try:
@@ -58,11 +58,11 @@ class TriggerTime:
     def reported(self) -> dict[str, float]:
         """Return the milliseconds of each measured part, and begin to count again from 0.
 
-        The parts are in the order of :class:`Part`. A part that was not measured is left out.
+        The parts are in the order of :class:`TriggerPart`. A part that was not measured is left out.
         """
         found = {
             part.value: round(self._seconds[part] * 1e3, 1)
-            for part in Part
+            for part in TriggerPart
             if part in self._seconds
         }
         self._seconds.clear()
