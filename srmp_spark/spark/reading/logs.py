@@ -86,7 +86,7 @@ class LogFacts(NamedTuple):
         return [piece for piece in cut if piece[2] > piece[1]]
 
 
-class Step(NamedTuple):
+class LogStep(NamedTuple):
     """The position up to which one log can be read in one batch."""
 
     reached: Position
@@ -295,7 +295,7 @@ class Logs:
         max_rows: int | None = None,
         max_bytes: int | None = None,
         wait: float | None = None,
-    ) -> Step:
+    ) -> LogStep:
         """Find how far a log can be read from ``position`` in one step.
 
         No row is read, and no position is kept. With ``wait`` (seconds) the queue manager waits
@@ -305,10 +305,10 @@ class Logs:
         refusal, and :class:`ApiUnreachableError` if no queue manager answers.
         """
 
-        def step(client: QueueManagerClient) -> Step:
+        def step(client: QueueManagerClient) -> LogStep:
             return self._advance(client, key, position, max_rows, max_bytes, wait)
 
-        return self.managers.ask(key.queue_manager, step) or Step(position, position.sequence)
+        return self.managers.ask(key.queue_manager, step) or LogStep(position, position.sequence)
 
     def _advance(
         self,
@@ -318,7 +318,7 @@ class Logs:
         max_rows: int | None,
         max_bytes: int | None,
         wait: float | None,
-    ) -> Step:
+    ) -> LogStep:
         try:
             found = client.range(
                 key.queue,
@@ -334,12 +334,12 @@ class Logs:
                 raise
             return step
         if found.last > position.sequence:
-            return Step(Position(position.epoch, found.last), found.end)
+            return LogStep(Position(position.epoch, found.last), found.end)
         # A limit below one row still admits one row.
         if found.end > position.sequence:
-            return Step(Position(position.epoch, position.sequence + 1), found.end)
+            return LogStep(Position(position.epoch, position.sequence + 1), found.end)
         if found.next_epoch is None:
-            return Step(position, found.end)
+            return LogStep(position, found.end)
         _log.info(
             "epoch.followed log=%s from=%s to=%s at=%s",
             key,
@@ -347,9 +347,9 @@ class Logs:
             found.next_epoch,
             position.sequence,
         )
-        return Step(Position(found.next_epoch, position.sequence), found.end)
+        return LogStep(Position(found.next_epoch, position.sequence), found.end)
 
-    def _after_refusal(self, key: LogKey, position: Position, error: ApiError) -> Step | None:
+    def _after_refusal(self, key: LogKey, position: Position, error: ApiError) -> LogStep | None:
         """Return the step with which to continue after the queue manager refused a position.
 
         Return ``None`` if the error has another cause. Raises :class:`DataLossError` unless
@@ -357,7 +357,7 @@ class Logs:
         """
         if error.status == 404:
             self.lost(f"the queue no longer exists ({error.message})", key, position)
-            return Step(position, position.sequence)
+            return LogStep(position, position.sequence)
         if error.code == UNKNOWN_EPOCH:
             now = self.client(key).range(key.queue)
             self.lost(
@@ -368,7 +368,7 @@ class Logs:
                 position,
                 f"continues at sequence {now.first} of epoch {now.epoch}",
             )
-            return Step(Position(now.epoch, now.first - 1), now.end, anew=True)
+            return LogStep(Position(now.epoch, now.first - 1), now.end, anew=True)
         if error.code not in (TRIMMED, PAST_THE_END):
             return None
         now = self.client(key).range(key.queue, epoch=position.epoch)
@@ -379,14 +379,14 @@ class Logs:
                 position,
                 f"skips {position.sequence + 1} to {now.first - 1}",
             )
-            return Step(Position(position.epoch, now.first - 1), now.end)
+            return LogStep(Position(position.epoch, now.first - 1), now.end)
         self.lost(
             f"the log ends at {now.end}, before what the query has read",
             key,
             position,
             f"continues after {now.end}",
         )
-        return Step(Position(position.epoch, now.end), now.end)
+        return LogStep(Position(position.epoch, now.end), now.end)
 
     def lost(
         self, what: str, key: LogKey, position: Position, instead: str = "leaves it out"

@@ -39,7 +39,7 @@ from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.spark.embedded import KeptInUse, locate
 from srmp_spark.spark.reading.admission import Delay, pieces_of, shares, split_range
 from srmp_spark.spark.reading.elsewhere import Elsewhere
-from srmp_spark.spark.reading.logs import LogFacts, Logs, Step
+from srmp_spark.spark.reading.logs import LogFacts, Logs, LogStep
 from srmp_spark.spark.reading.marks import Marks
 from srmp_spark.spark.reading.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
 from srmp_spark.spark.reading.parallel import THREADS_MAX, gather
@@ -452,10 +452,10 @@ class _Driver:
         positions: Mapping[LogKey, Position],
         limit: ReadLimit,
         wait: float | None,
-    ) -> dict[LogKey, Step]:
+    ) -> dict[LogKey, LogStep]:
         max_rows, max_bytes = self._limits(limit)
 
-        def step(key: LogKey, rows: int | None, size: int | None) -> Step:
+        def step(key: LogKey, rows: int | None, size: int | None) -> LogStep:
             return self._to_goal(
                 key,
                 positions[key],
@@ -475,7 +475,7 @@ class _Driver:
         }
         for key in backlog:
             if key not in rows:
-                steps[key] = Step(positions[key], steps[key].end)
+                steps[key] = LogStep(positions[key], steps[key].end)
         again = list(rows)
         cut = gather(
             [partial(step, key, rows[key], share_of[key] if max_bytes else None) for key in again]
@@ -503,14 +503,16 @@ class _Driver:
             f"Spark asked for a read limit that format('srmp') does not know: {limit}"
         )
 
-    def _to_goal(self, key: LogKey, before: Position, step: Step) -> Step:
+    def _to_goal(self, key: LogKey, before: Position, step: LogStep) -> LogStep:
         """Return ``step``, cut so that it goes no further than the goal of AvailableNow."""
         goal = None if self._goal is None else self._goal.get(key)
         if goal is None or step.reached.epoch != before.epoch:
             return step
         if step.reached.sequence <= goal.end:
             return step._replace(end=min(step.end, max(goal.end, step.reached.sequence)))
-        return Step(Position(before.epoch, max(before.sequence, goal.end)), min(step.end, goal.end))
+        return LogStep(
+            Position(before.epoch, max(before.sequence, goal.end)), min(step.end, goal.end)
+        )
 
     def _wait_for_any(self, keys: Sequence[LogKey], positions: Mapping[LogKey, Position]) -> None:
         """Wait until one of the first THREADS_MAX logs has something new, or the time is over.
@@ -597,7 +599,7 @@ class _Driver:
 
 
 def _backlog(
-    steps: Mapping[LogKey, Step], positions: Mapping[LogKey, Position]
+    steps: Mapping[LogKey, LogStep], positions: Mapping[LogKey, Position]
 ) -> dict[LogKey, int]:
     """Return the number of rows that wait in each log, for logs whose step reads rows."""
     return {
@@ -608,7 +610,7 @@ def _backlog(
     }
 
 
-def _without_rows(before: Position, step: Step) -> Position:
+def _without_rows(before: Position, step: LogStep) -> Position:
     """Return the position of a step that moves into another epoch, else ``before``.
 
     Both positions are reached without reading a row.
