@@ -14,7 +14,7 @@ from srmp_spark.sequences.as_json import set_as_json
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.spark.reading.logs import LogFacts, Logs
 from srmp_spark.spark.reading.offsets import Began, LogKey, Position
-from srmp_spark.spark.settings.by_queue import ByQueue, Read, check_named
+from srmp_spark.spark.settings.by_queue import ByQueue, ReadQueue, check_named
 from srmp_spark.spark.settings.options import (
     EARLIEST,
     LATEST,
@@ -148,8 +148,8 @@ def check_ending(ending: Ending, logs: Logs, keys: Iterable[LogKey]) -> None:
     check_named("endingTimestamp", ending.by_queue if ending.sequences is None else None, reads, "")
 
 
-def _read(key: LogKey, client: QueueManagerClient) -> Read:
-    return Read(key.queue_manager, client.url, key.queue)
+def _read(key: LogKey, client: QueueManagerClient) -> ReadQueue:
+    return ReadQueue(key.queue_manager, client.url, key.queue)
 
 
 def _of(key: LogKey, client: QueueManagerClient, values: int | ByQueue) -> int:

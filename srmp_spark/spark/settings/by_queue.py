@@ -42,7 +42,7 @@ ByQueue = Mapping[Named, int]
 """The values of an option, by queue."""
 
 
-class Read(NamedTuple):
+class ReadQueue(NamedTuple):
     """A queue that a query reads, with its queue manager."""
 
     queue_manager: str
@@ -110,7 +110,7 @@ def _queue_manager(option: str, text: str) -> str:
         ) from None
 
 
-def check_named(option: str, values: ByQueue | None, reads: Iterable[Read], hint: str) -> None:
+def check_named(option: str, values: ByQueue | None, reads: Iterable[ReadQueue], hint: str) -> None:
     """Raise :class:`ConfigurationError` unless the option names exactly the queues that are read.
 
     Each queue must be named once. ``hint`` is added to the error for a missing queue, and states
@@ -152,6 +152,6 @@ def check_named(option: str, values: ByQueue | None, reads: Iterable[Read], hint
             )
 
 
-def _of(read: Read, values: ByQueue) -> str:
+def _of(read: ReadQueue, values: ByQueue) -> str:
     nested = any(named.queue_manager is not None for named in values)
     return f" of {read.url} ({read.queue_manager})" if nested else ""
