@@ -31,7 +31,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import RowError, SrmpSparkError
 from srmp_spark.rows.body_formats import as_bodies
-from srmp_spark.spark.settings.sink_columns import Staged, StagePlan
+from srmp_spark.spark.settings.sink_columns import StagedColumn, StagePlan
 from srmp_spark.spark.settings.sink_options import SinkOptions, Target
 
 SPOOL_MEMORY_BYTES = 8 * 1024 * 1024
@@ -160,7 +160,7 @@ class Rows:
             self._plan.metadata
         )
 
-    def _column(self, column: Staged, batch: pa.RecordBatch) -> pa.Array:
+    def _column(self, column: StagedColumn, batch: pa.RecordBatch) -> pa.Array:
         if column.source is None:
             return pa.repeat(column.constant, batch.num_rows)
         values = batch.column(column.source)

@@ -127,7 +127,7 @@ ORDERABLE = (
 """Types that ``orderBy`` accepts, in addition to decimals."""
 
 
-class Staged(NamedTuple):
+class StagedColumn(NamedTuple):
     """One column of a stage (rows that wait for a commit), copied from the frame or constant."""
 
     name: str
@@ -144,7 +144,7 @@ class StagePlan:
     """
 
     options: SinkOptions
-    columns: tuple[Staged, ...]
+    columns: tuple[StagedColumn, ...]
     text_body: bool
     """Whether the body is a string, which is written in ``bodyFormat``."""
     order_by: tuple[str, ...]
@@ -187,17 +187,17 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
         )
     _check_no_slip(options, fields)
     columns = [
-        Staged(spec.name, _checked(fields[spec.name], spec))
+        StagedColumn(spec.name, _checked(fields[spec.name], spec))
         for spec in SINK_COLUMNS
         if spec.name in made
         and not (spec.name == "destination" and options.destination is not None)
     ]
     if options.destination is not None:
-        columns.append(Staged("destination", None, options.destination))
+        columns.append(StagedColumn("destination", None, options.destination))
     columns += _reliable(options, fields)
     if all(spec.name in fields for spec in POSITION_COLUMNS):
         columns += [
-            Staged(spec.name, _checked(fields[spec.name], spec)) for spec in POSITION_COLUMNS
+            StagedColumn(spec.name, _checked(fields[spec.name], spec)) for spec in POSITION_COLUMNS
         ]
     text_body = fields["body"][1].dataType.typeName() != "binary"
     if options.body_format != "raw" and not text_body:
@@ -207,7 +207,7 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
             "col('body').cast('string'), or leave bodyFormat out to send the bytes as they are"
         )
     if options.body_format == "activex" and "body_type" not in fields:
-        columns.append(Staged("body_type", None, VT_BSTR))
+        columns.append(StagedColumn("body_type", None, VT_BSTR))
     order_by = _order_by(options, fields, columns)
     return StagePlan(
         options=options, columns=tuple(columns), text_body=text_body, order_by=order_by
@@ -253,7 +253,9 @@ def _is_of_the_message_that_came(column: StructField) -> bool:
     return comment is not None and column.metadata.get("comment") == comment
 
 
-def _reliable(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) -> list[Staged]:
+def _reliable(
+    options: SinkOptions, fields: dict[str, tuple[int, StructField]]
+) -> list[StagedColumn]:
     """Return the columns of a reliable session, if rows may be for a service.
 
     An option replaces the column of the same name. Raises :class:`ConfigurationError` if the option
@@ -266,11 +268,11 @@ def _reliable(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) 
     given = dict(options.reliable)
     for spec in RELIABLE_COLUMNS:
         if spec.name in given:
-            found.append(Staged(spec.name, None, given[spec.name]))
+            found.append(StagedColumn(spec.name, None, given[spec.name]))
         elif spec.name in fields and (
             named is not None or fields[spec.name][1].dataType.typeName() in _TEXT
         ):
-            found.append(Staged(spec.name, _checked(fields[spec.name], spec)))
+            found.append(StagedColumn(spec.name, _checked(fields[spec.name], spec)))
     if named is not None and not any(each.name == "soap_action" for each in found):
         raise ConfigurationError(
             f"soap_action is missing: a message for {named} has the wsa:Action that the "
@@ -343,7 +345,7 @@ def _cast(column: StructField, spec: SinkColumn) -> str:
 
 
 def _order_by(
-    options: SinkOptions, fields: dict[str, tuple[int, StructField]], columns: list[Staged]
+    options: SinkOptions, fields: dict[str, tuple[int, StructField]], columns: list[StagedColumn]
 ) -> tuple[str, ...]:
     """Return the names that the columns of ``orderBy`` have in the stage.
 
@@ -368,7 +370,7 @@ def _order_by(
             # Alone the column is no position and may have any type. A column of the received
             # message says nothing about the message to send.
             taken = name in NOT_FOR_A_SINK or any(name == spec.name for spec in POSITION_COLUMNS)
-            staged = Staged(f"{column.name} (orderBy)" if taken else column.name, index)
+            staged = StagedColumn(f"{column.name} (orderBy)" if taken else column.name, index)
             columns.append(staged)
         elif name == "body" or staged.source is None:
             raise ConfigurationError(
