@@ -14,7 +14,7 @@ from types import TracebackType
 
 from srmp_spark.testing.foreign.destination_server import Destination
 from srmp_spark.testing.foreign.faults import Faults
-from srmp_spark.testing.foreign.receiving import Accepted
+from srmp_spark.testing.foreign.receiving import AcceptedMessage
 
 WAIT_SECONDS = 30.0
 """Default time-out of the methods that wait, in seconds.
@@ -156,7 +156,7 @@ class ForeignDestination:
         self._peer.faults = Faults()
 
 
-def _received(accepted: Accepted) -> ReceivedMessage:
+def _received(accepted: AcceptedMessage) -> ReceivedMessage:
     return ReceivedMessage(
         queue=accepted.queue,
         body=accepted.body,

@@ -37,7 +37,7 @@ from srmp_spark.testing.foreign.receiving import (
     CLASS_ORDER_ACK,
     RECEIPT_WAIT,
     RECEIPT_WAIT_MAX,
-    Accepted,
+    AcceptedMessage,
     Outcome,
     Owed,
     Receiving,
@@ -224,7 +224,7 @@ class Destination:
     # -- acts of an application and an administrator
 
     @property
-    def queues(self) -> dict[str, list[Accepted]]:
+    def queues(self) -> dict[str, list[AcceptedMessage]]:
         """Return a copy of the accepted messages of each queue, by queue name in lower case.
 
         Messages stay there also after :meth:`decide`. A loss of memory removes all messages.
@@ -459,7 +459,7 @@ class Destination:
             if event["event"] == "memory-lost":
                 self._state = self._new_state()
             elif event["event"] == "accepted":
-                self._state.restore(Accepted.from_json(event["message"]))
+                self._state.restore(AcceptedMessage.from_json(event["message"]))
             elif (
                 event["event"] == "receipt"
                 and event["status"] == 200

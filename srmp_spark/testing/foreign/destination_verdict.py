@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from srmp_spark.testing.foreign.incoming import digest_of
-from srmp_spark.testing.foreign.receiving import Accepted
+from srmp_spark.testing.foreign.receiving import AcceptedMessage
 from srmp_spark.testing.foreign.record import events_of
 
 SHOWN = 5
@@ -76,7 +76,7 @@ class DestinationVerdict:
 class _Life:
     """The messages accepted between two losses of memory, in order."""
 
-    accepted: list[Accepted] = field(default_factory=list)
+    accepted: list[AcceptedMessage] = field(default_factory=list)
 
 
 def judge_record(
@@ -98,7 +98,7 @@ def judge_record(
     faults, posts = Counter[str](), 0
     for event in events_of(path):
         if event["event"] == "accepted":
-            lives[-1].accepted.append(Accepted.from_json(event["message"]))
+            lives[-1].accepted.append(AcceptedMessage.from_json(event["message"]))
         elif event["event"] == "memory-lost":
             lives.append(_Life())
         elif event["event"] == "violation":

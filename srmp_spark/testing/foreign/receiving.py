@@ -2,7 +2,7 @@
 
 The module decides which messages are accepted, which are repetitions and which receipts are owed.
 It has no sockets and no files. Time and messages are arguments, outcomes and owed receipts are
-results. The values that must outlive a restart are in :class:`Accepted`, one for each message;
+results. The values that must outlive a restart are in :class:`AcceptedMessage`, one for each message;
 :meth:`Receiving.restore` puts them back.
 
 The document can be read in two ways. This module uses these readings:
@@ -49,7 +49,7 @@ class Outcome(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class AcceptedMessage:
     """A message in its queue. The attributes are those of :class:`.incoming.Incoming`.
 
     ``at`` is the time of acceptance in seconds since 1970, ``queue`` the name in lower case.
@@ -99,7 +99,7 @@ class Accepted:
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Accepted:
+    def from_json(cls, values: dict[str, Any]) -> AcceptedMessage:
         """Return the message of a dictionary that :meth:`as_json` returned."""
         decoded = {name: base64.b64decode(values[name]) for name in ("body", "extension")}
         return cls(**(values | decoded | {"decisions": tuple(values["decisions"])}))
@@ -164,11 +164,13 @@ class Receiving:
     kinds: dict[str, bool] | None = None
     wait: float = RECEIPT_WAIT
     wait_max: float = RECEIPT_WAIT_MAX
-    queues: dict[str, list[Accepted]] = field(default_factory=dict)
+    queues: dict[str, list[AcceptedMessage]] = field(default_factory=dict)
     _history: set[tuple[str, int]] = field(default_factory=set)
     _streams: dict[tuple[str, str], _Stream] = field(default_factory=dict)
 
-    def receive(self, message: Incoming, n: int, now: float) -> tuple[Outcome, Accepted | None]:
+    def receive(
+        self, message: Incoming, n: int, now: float
+    ) -> tuple[Outcome, AcceptedMessage | None]:
         """Receive one message, by 3.1.5.1.3, .6 and .11, and return its outcome.
 
         ``n`` is the number of the POST, ``now`` the time in seconds since 1970. The second value is
@@ -206,7 +208,7 @@ class Receiving:
             )
             if wanted
         ]
-        accepted = Accepted(
+        accepted = AcceptedMessage(
             n=n,
             at=now,
             queue=queue,
@@ -226,7 +228,7 @@ class Receiving:
         self._put_off(accepted, now)
         return Outcome.ACCEPTED, accepted
 
-    def restore(self, accepted: Accepted) -> None:
+    def restore(self, accepted: AcceptedMessage) -> None:
         """Put an accepted message into its queue and advance its stream.
 
         Called for a new message, and for each message of the journal in order. The call lets no
@@ -243,7 +245,7 @@ class Receiving:
         stream.number, stream.about = accepted.current, accepted.id
         stream.receipts_to = accepted.receipts_to or ""
 
-    def _put_off(self, accepted: Accepted, now: float) -> None:
+    def _put_off(self, accepted: AcceptedMessage, now: float) -> None:
         """Start the Stream Receipt Coalescing Timer of a stream message again (3.1.5.1.6.3)."""
         if accepted.stream_guid is not None:
             stream = self._streams[accepted.queue, accepted.stream_guid]
@@ -301,7 +303,7 @@ def _place_values(place: StreamPlace | None) -> dict[str, Any]:
     }
 
 
-def delivery_receipt(accepted: Accepted) -> Owed | None:
+def delivery_receipt(accepted: AcceptedMessage) -> Owed | None:
     """Return the delivery receipt of a message (3.1.5.1.6.2).
 
     Return ``None`` if the message asks for none.
@@ -318,7 +320,7 @@ def delivery_receipt(accepted: Accepted) -> Owed | None:
     )
 
 
-def final_receipt(accepted: Accepted, decision: str) -> Owed | None:
+def final_receipt(accepted: AcceptedMessage, decision: str) -> Owed | None:
     """Return the receipt for a message that leaves its queue, or ``None`` if none was asked for.
 
     The decision ``positive`` means that an application received the message, ``negative`` that the
