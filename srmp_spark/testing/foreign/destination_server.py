@@ -40,7 +40,7 @@ from srmp_spark.testing.foreign.receiving import (
     AcceptedMessage,
     Outcome,
     Owed,
-    Receiving,
+    ReceivingManager,
     delivery_receipt,
     final_receipt,
     queue_of,
@@ -83,7 +83,7 @@ class Destination:
     continued, and ``None`` means a temporary file. ``refuse`` returns whether a message is answered
     400. ``allow`` names rules whose violations are not counted. ``finals`` is one of
     :data:`FINALS`. ``receipt_wait`` and ``receipt_wait_max`` are as in
-    :class:`.receiving.Receiving`. With ``repeat_receipts`` a repeated stream message lets its
+    :class:`.receiving.ReceivingManager`. With ``repeat_receipts`` a repeated stream message lets its
     receipt be sent again. ``clock`` returns the time that dates of messages are compared with. A
     destination that was stopped cannot be started again.
     """
@@ -446,8 +446,8 @@ class Destination:
 
     # -- memory
 
-    def _new_state(self) -> Receiving:
-        return Receiving(kinds=self._kinds, wait=self._waits[0], wait_max=self._waits[1])
+    def _new_state(self) -> ReceivingManager:
+        return ReceivingManager(kinds=self._kinds, wait=self._waits[0], wait_max=self._waits[1])
 
     def _recall_state(self) -> None:
         """Build the state from the messages that were accepted since the last loss of memory.

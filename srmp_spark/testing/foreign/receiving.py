@@ -3,7 +3,7 @@
 The module decides which messages are accepted, which are repetitions and which receipts are owed.
 It has no sockets and no files. Time and messages are arguments, outcomes and owed receipts are
 results. The values that must outlive a restart are in :class:`AcceptedMessage`, one for each message;
-:meth:`Receiving.restore` puts them back.
+:meth:`ReceivingManager.restore` puts them back.
 
 The document can be read in two ways. This module uses these readings:
 
@@ -153,7 +153,7 @@ class _Stream:
 
 
 @dataclass(slots=True)
-class Receiving:
+class ReceivingManager:
     """The state of the receiving queue manager.
 
     ``kinds`` maps each queue to whether it is transactional. With ``None`` every queue exists and
