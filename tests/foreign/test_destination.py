@@ -17,7 +17,7 @@ from dialogue import ORDINAL, QUEUE, SENDER, OrderQueue, Sender
 
 from srmp_spark.testing.foreign.destination_verdict import judge_record
 from srmp_spark.testing.foreign.faults import Fate, Faults
-from srmp_spark.testing.foreign.form import Head, remarks
+from srmp_spark.testing.foreign.form import ReceivedHead, remarks
 from srmp_spark.testing.foreign.incoming import MalformedError, read_message
 from srmp_spark.testing.foreign.ports import KeptPort
 from srmp_spark.testing.foreign.receipts_out import correlation_of
@@ -97,7 +97,7 @@ def test_the_stream_of_4_4_is_accepted_and_receipted_and_its_oddities_are_named(
 
 def test_mutilated_bytes_are_malformed_and_nothing_else() -> None:
     head, content = Sender(80).stream(1).split(b"\r\n\r\n", 1)
-    content_type = Head(head.decode()).field("Content-Type")
+    content_type = ReceivedHead(head.decode()).field("Content-Type")
     assert content_type
     dice, refused = random.Random(4), 0
     for _ in range(600):
@@ -110,7 +110,7 @@ def test_mutilated_bytes_are_malformed_and_nothing_else() -> None:
         except MalformedError:
             refused += 1
         else:
-            list(remarks(Head(head.decode()), bytes(broken), message, 0.0))
+            list(remarks(ReceivedHead(head.decode()), bytes(broken), message, 0.0))
     assert refused > 400
 
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from srmp_spark.testing.foreign.destination_verdict import DestinationVerdict, judge_record
 from srmp_spark.testing.foreign.faults import Fate, Faults
-from srmp_spark.testing.foreign.form import FIELDS, Head, Remark, remarks
+from srmp_spark.testing.foreign.form import FIELDS, ReceivedHead, Remark, remarks
 from srmp_spark.testing.foreign.incoming import Incoming, MalformedError, read_message
 from srmp_spark.testing.foreign.ports import KeptPort
 from srmp_spark.testing.foreign.receipts_sender import ReceiptsSender
@@ -324,7 +324,7 @@ class Destination:
             return Reply(drop=True)
         try:
             head_text, content = request.read()
-            head = Head(head_text)
+            head = ReceivedHead(head_text)
             # All fields are read, because a field that appears twice is malformed.
             fields = {name: head.field(name) for name in FIELDS}
             message = read_message(fields["Content-Type"] or "", content)

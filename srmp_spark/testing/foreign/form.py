@@ -82,7 +82,7 @@ class Remark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ReceivedHead:
     """The head of a request as it was received."""
 
     text: str
@@ -103,7 +103,7 @@ class Head:
         return header_of(self.text.partition("\r\n")[2], name)
 
 
-def remarks(head: Head, content: bytes, message: Incoming, now: float) -> Iterator[Remark]:
+def remarks(head: ReceivedHead, content: bytes, message: Incoming, now: float) -> Iterator[Remark]:
     """Yield every deviation of this POST from the document.
 
     ``content`` is the body of the request, and ``message`` is parsed from it. ``now`` is in seconds
@@ -115,7 +115,7 @@ def remarks(head: Head, content: bytes, message: Incoming, now: float) -> Iterat
     yield from _dates(message, now)
 
 
-def _head(head: Head, message: Incoming) -> Iterator[Remark]:
+def _head(head: ReceivedHead, message: Incoming) -> Iterator[Remark]:
     if not re.fullmatch(r"POST \S+ HTTP/1\.1", head.text.split("\r\n")[0]):
         yield Remark("request-line", "4", f"{head.text.split(chr(13))[0]!r}")
     names = [line.partition(":")[0] for line in head.text.split("\r\n")[1:]]
@@ -136,7 +136,7 @@ def _head(head: Head, message: Incoming) -> Iterator[Remark]:
         )
 
 
-def _layout(head: Head, content: bytes, message: Incoming) -> Iterator[Remark]:
+def _layout(head: ReceivedHead, content: bytes, message: Incoming) -> Iterator[Remark]:
     content_type, whole = head.field("Content-Type") or "", message.parts
     if whole is None:
         if content_type != "text/xml" and not message.is_receipt:
