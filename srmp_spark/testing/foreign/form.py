@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from srmp_spark.testing.foreign.incoming import RP, SOAP, Element, Incoming, header_of
+from srmp_spark.testing.foreign.incoming import RP, SOAP, Incoming, ResolvedElement, header_of
 
 CLOCK_SLACK = 5.0
 """Tolerance when the dates of a message are compared with the clock, in seconds.
@@ -210,7 +210,7 @@ def _envelope(message: Incoming) -> Iterator[Remark]:
             yield Remark("msmq", "2.2.5.3", "a stream message without <Msmq>")
 
 
-def _order(header: Element) -> Iterator[Remark]:
+def _order(header: ResolvedElement) -> Iterator[Remark]:
     for parent in (header, *header.children):
         name = "stream" if parent.name == "Stream" else parent.name
         found = ["stream" if child.name == "Stream" else child.name for child in parent.children]

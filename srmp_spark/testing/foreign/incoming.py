@@ -65,7 +65,7 @@ class MalformedError(Exception):
 
 
 @dataclass(slots=True)
-class Element:
+class ResolvedElement:
     """An XML element with its namespace resolved.
 
     ``space`` is the namespace. Names of ``attributes`` are ``NAMESPACE NAME``, or only the name.
@@ -74,11 +74,11 @@ class Element:
     space: str
     name: str
     attributes: dict[str, str]
-    children: list[Element] = field(default_factory=list)
+    children: list[ResolvedElement] = field(default_factory=list)
     text: str = ""
     """All character data directly inside the element."""
 
-    def find(self, *names: str, space: str) -> Element | None:
+    def find(self, *names: str, space: str) -> ResolvedElement | None:
         """Return the child with one of these names in namespace ``space``, or ``None``.
 
         Raises :class:`MalformedError` if there are several.
@@ -88,7 +88,7 @@ class Element:
             raise MalformedError("2.2", f"<{names[0]}> stands {len(found)} times in <{self.name}>")
         return found[0] if found else None
 
-    def need(self, *names: str, space: str, section: str) -> Element:
+    def need(self, *names: str, space: str, section: str) -> ResolvedElement:
         """Return the child with one of these names in namespace ``space``.
 
         Raises :class:`MalformedError`, with ``section``, if there is none. Raises it also if there
@@ -108,19 +108,19 @@ class Element:
         return self.text.strip()
 
 
-def read_xml(data: bytes) -> Element:
+def read_xml(data: bytes) -> ResolvedElement:
     """Parse the bytes of an envelope and return its top element.
 
     Raises :class:`MalformedError` if the data is no XML in UTF-8, nests deeper than
     :data:`DEPTH_MAX`, or has a DOCTYPE.
     """
-    stack: list[Element] = []
-    roots: list[Element] = []
+    stack: list[ResolvedElement] = []
+    roots: list[ResolvedElement] = []
     parser = expat.ParserCreate("UTF-8", " ")
 
     def start(name: str, attributes: dict[str, str]) -> None:
         space, _, local = name.rpartition(" ")
-        element = Element(space, local, attributes)
+        element = ResolvedElement(space, local, attributes)
         (stack[-1].children if stack else roots).append(element)
         stack.append(element)
         if len(stack) > DEPTH_MAX:
@@ -281,7 +281,7 @@ class StreamPlace:
 class Incoming:
     """One SRMP message as 3.1.5.1.1 deserializes it. Times are in seconds since 1970."""
 
-    root: Element
+    root: ResolvedElement
     parts: Multipart | None
     envelope: bytes
     body: bytes
@@ -418,17 +418,17 @@ def read_message(content_type: str, content: bytes) -> Incoming:
     )
 
 
-def _number(msmq: Element, name: str, section: str) -> int:
+def _number(msmq: ResolvedElement, name: str, section: str) -> int:
     return unsigned(msmq.need(name, space=MSMQ, section=section).value, section)
 
 
-def _guid(element: Element) -> str:
+def _guid(element: ResolvedElement) -> str:
     if not re.fullmatch(_GUID, element.value):
         raise MalformedError("2.2.1.1", f"not a GUID: {element.value!r}")
     return element.value.lower()
 
 
-def _identifier(path: Element, msmq: Element | None) -> tuple[str, int]:
+def _identifier(path: ResolvedElement, msmq: ResolvedElement | None) -> tuple[str, int]:
     """Return the lineage (GUID in lower case) and the uniquifier of the message.
 
     Without ``<Msmq>`` the ``<id>`` is ignored, and the result is the null GUID and 1 (3.1.5.1.1).
@@ -443,7 +443,7 @@ def _identifier(path: Element, msmq: Element | None) -> tuple[str, int]:
     return match[2].lower(), unsigned(match[1], "2.2.4.3")
 
 
-def _send_to(request: Element | None, section: str) -> str | None:
+def _send_to(request: ResolvedElement | None, section: str) -> str | None:
     return (
         None
         if request is None
@@ -451,13 +451,13 @@ def _send_to(request: Element | None, section: str) -> str | None:
     )
 
 
-def _url(element: Element, section: str) -> str:
+def _url(element: ResolvedElement, section: str) -> str:
     if not re.match("https?://[^/]+/", element.value, re.IGNORECASE):
         raise MalformedError(section, f"<{element.name}> is not an HTTP URL: {element.value!r}")
     return element.value
 
 
-def _place(stream: Element | None) -> StreamPlace | None:
+def _place(stream: ResolvedElement | None) -> StreamPlace | None:
     if stream is None:
         return None
     text = stream.need("streamId", space=SRMP, section="2.2.5.3.1").value
@@ -477,7 +477,7 @@ def _place(stream: Element | None) -> StreamPlace | None:
     )
 
 
-def _receipts_to(start: Element | None) -> str | None:
+def _receipts_to(start: ResolvedElement | None) -> str | None:
     return (
         None
         if start is None
