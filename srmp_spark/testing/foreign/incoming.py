@@ -145,7 +145,7 @@ def read_xml(data: bytes) -> ResolvedElement:
     return roots[0]
 
 
-class Part(NamedTuple):
+class MimePart(NamedTuple):
     """One MIME part of a POST."""
 
     head: str
@@ -159,7 +159,7 @@ class Multipart(NamedTuple):
     """The parts of a POST's content, and the bytes around them."""
 
     boundary: str
-    parts: tuple[Part, ...]
+    parts: tuple[MimePart, ...]
     last_gap: bytes
     """The line end before the closing delimiter, or empty."""
     tail: bytes
@@ -198,7 +198,7 @@ def read_multipart(content_type: str, content: bytes) -> Multipart | None:
         )
     boundary = match[1] or match[2]
     delimiter = b"--" + boundary.encode("latin-1")
-    parts: list[Part] = []
+    parts: list[MimePart] = []
     at = 0
     while True:
         gap = b"\r\n" if parts and content.startswith(b"\r\n" + delimiter, at) else b""
@@ -222,7 +222,7 @@ def read_multipart(content_type: str, content: bytes) -> Multipart | None:
         ):
             raise MalformedError("2.2.2", f"Content-Length of part {len(parts) + 1} is {length!r}")
         at = end + 4 + int(length)
-        parts.append(Part(head, content[end + 4 : at], gap))
+        parts.append(MimePart(head, content[end + 4 : at], gap))
 
 
 def unsigned(text: str, section: str) -> int:
@@ -338,7 +338,7 @@ def digest_of(body: bytes, extension: bytes = b"") -> str:
     return hashlib.sha256(b"%d " % len(body) + body + extension).hexdigest()[:24]
 
 
-def _attachments(parts: Iterable[Part]) -> dict[str, bytes]:
+def _attachments(parts: Iterable[MimePart]) -> dict[str, bytes]:
     """Return body and extension of a message, empty if there is none."""
     found = {"body": b"", "extension": b""}
     for part in parts:
