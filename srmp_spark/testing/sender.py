@@ -30,7 +30,7 @@ from srmp_spark.testing.foreign.messages import (
     post,
     read_receipt,
 )
-from srmp_spark.testing.foreign.wire import Listener, Reply, Request
+from srmp_spark.testing.foreign.wire import Listener, Reply, WireRequest
 
 ANSWER_SECONDS = 20.0
 """Longest wait for one answer, in seconds.
@@ -256,7 +256,7 @@ class ForeignSender:
                 self._connection.close()
             self._connection = None
 
-    def _receipt(self, request: Request) -> Reply:
+    def _receipt(self, request: WireRequest) -> Reply:
         head, content = request.read()
         start, *lines = head.split("\r\n")
         headers = {

@@ -47,7 +47,7 @@ from srmp_spark.testing.foreign.receiving import (
 )
 from srmp_spark.testing.foreign.record import Record
 from srmp_spark.testing.foreign.sender_rules import SenderRules, Sight
-from srmp_spark.testing.foreign.wire import Listener, Reply, Request
+from srmp_spark.testing.foreign.wire import Listener, Reply, WireRequest
 
 IIS_TEXT = {
     503: "Service Unavailable",
@@ -311,7 +311,7 @@ class Destination:
 
     # -- one POST
 
-    def _serve(self, request: Request) -> Reply:
+    def _serve(self, request: WireRequest) -> Reply:
         with self._lock:
             self._posts += 1
             n = self._posts

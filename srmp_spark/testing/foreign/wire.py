@@ -47,7 +47,7 @@ class Reply:
     written: Callable[[], None] | None = None
 
 
-class Request:
+class WireRequest:
     """A request of which at least one byte has arrived.
 
     The bytes stay in the socket until :meth:`read`.
@@ -102,7 +102,7 @@ class Listener:
     ``serve`` is called for each request, in the thread of its connection, and returns the answer.
     """
 
-    def __init__(self, host: str, port: int, serve: Callable[[Request], Reply]) -> None:
+    def __init__(self, host: str, port: int, serve: Callable[[WireRequest], Reply]) -> None:
         self.port = port
         self._host, self._serve = host, serve
         self._socket: socket.socket | None = None
@@ -154,7 +154,7 @@ class Listener:
             connection.settimeout(IDLE_MAX)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while rest or connection.recv(1, socket.MSG_PEEK):
-                reply = self._serve(Request(connection, rest))
+                reply = self._serve(WireRequest(connection, rest))
                 connection.sendall(reply.answer)
                 if reply.written is not None:
                     reply.written()
