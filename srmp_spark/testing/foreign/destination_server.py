@@ -32,7 +32,7 @@ from srmp_spark.testing.foreign.faults import Fate, Faults
 from srmp_spark.testing.foreign.form import FIELDS, ReceivedHead, Remark, remarks
 from srmp_spark.testing.foreign.incoming import Incoming, MalformedError, read_message
 from srmp_spark.testing.foreign.ports import KeptPort
-from srmp_spark.testing.foreign.receipts_sender import ReceiptsSender
+from srmp_spark.testing.foreign.receipts_sender import DestinationReceipts
 from srmp_spark.testing.foreign.receiving import (
     CLASS_ORDER_ACK,
     RECEIPT_WAIT,
@@ -138,7 +138,7 @@ class Destination:
         """Reserves the port while the destination is down, if argument ``port`` is 0."""
         self._listener = Listener(host, port or self._kept.number, self._serve)
         self._recall()
-        self.receipts = ReceiptsSender(
+        self.receipts = DestinationReceipts(
             guid=self.guid,
             faults=self.faults,
             record=self.record,

@@ -40,7 +40,7 @@ NOBODY = "00000000-dead-beef-0000-000000000000"
 """The GUID in the stream identifier of the fault ``receipt-foreign``; no sender has it."""
 
 
-class ReceiptsSender:
+class DestinationReceipts:
     """Sends the receipts of one destination.
 
     ``guid`` is the destination's. ``lock`` guards ``rules`` and the state that ``due`` reads.
