@@ -45,7 +45,7 @@ from srmp_spark.testing.foreign.receiving import (
     final_receipt,
     queue_of,
 )
-from srmp_spark.testing.foreign.record import Record
+from srmp_spark.testing.foreign.record import EventRecord
 from srmp_spark.testing.foreign.sender_rules import SenderRules, Sight
 from srmp_spark.testing.foreign.wire import Listener, Reply, WireRequest
 
@@ -108,7 +108,7 @@ class Destination:
             raise ValueError(f"finals is one of {FINALS}: {finals!r}")
         self.faults = faults or Faults()
         self.guid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"foreign destination {self.faults.seed}"))
-        self.record = Record(record)
+        self.record = EventRecord(record)
         self.rules = SenderRules()
         self.violations: list[Remark] = []
         self.struck: dict[str, int] = {}

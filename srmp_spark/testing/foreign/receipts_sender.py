@@ -19,7 +19,7 @@ from srmp_spark.testing.foreign.faults import Faults
 from srmp_spark.testing.foreign.form import Remark
 from srmp_spark.testing.foreign.receipts_out import envelope, post
 from srmp_spark.testing.foreign.receiving import Owed
-from srmp_spark.testing.foreign.record import Record
+from srmp_spark.testing.foreign.record import EventRecord
 from srmp_spark.testing.foreign.sender_rules import SenderRules
 
 TICK = 0.02
@@ -54,7 +54,7 @@ class DestinationReceipts:
         *,
         guid: str,
         faults: Faults,
-        record: Record,
+        record: EventRecord,
         rules: SenderRules,
         lock: threading.RLock,
         due: Callable[[float], list[Owed]],

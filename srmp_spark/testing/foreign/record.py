@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Record:
+class EventRecord:
     """Appends events to one file.
 
     An existing file at ``path`` is continued, without a last line that a kill cut off. Without
