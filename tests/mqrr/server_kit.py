@@ -47,7 +47,7 @@ from srmp_spark.mqrr.server.effects import (
     ServedMessage,
     Take,
 )
-from srmp_spark.mqrr.server.positions import Came, Positions
+from srmp_spark.mqrr.server.positions import ArrivedRun, Positions
 from srmp_spark.mqrr.server.remote_read import RemoteReadServer
 from srmp_spark.mqrr.status import Status
 
@@ -78,12 +78,12 @@ class Box:
     def has_left(self, sequence: int) -> bool:
         return self.deleted or sequence in self.left
 
-    def add(self, *priorities: int) -> list[Came]:
+    def add(self, *priorities: int) -> list[ArrivedRun]:
         runs = []
         for priority in priorities:
             sequence = len(self.priorities) + 1
             self.priorities[sequence] = priority
-            runs.append(Came(priority, sequence, sequence))
+            runs.append(ArrivedRun(priority, sequence, sequence))
         return runs
 
 
@@ -156,7 +156,9 @@ class World:
                 return
             self.open.append((box, effect.receive))
             runs = [
-                Came(priority, n, n) for n, priority in box.priorities.items() if n not in box.left
+                ArrivedRun(priority, n, n)
+                for n, priority in box.priorities.items()
+                if n not in box.left
             ]
             positions = Positions()
             positions.add(runs)

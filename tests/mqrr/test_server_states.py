@@ -12,7 +12,7 @@ from srmp_spark.mqrr.queue_format import QueueFormat, QueueFormatType, QueueSuff
 from srmp_spark.mqrr.server import cursors, position_states, requests
 from srmp_spark.mqrr.server.cursors import Cursor, CursorEvent, CursorState
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
-from srmp_spark.mqrr.server.positions import START, Came, Positions
+from srmp_spark.mqrr.server.positions import START, ArrivedRun, Positions
 from srmp_spark.mqrr.server.requests import RequestEvent, RequestState
 from srmp_spark.mqrr.server.shared_queue import SharedQueue
 from srmp_spark.mqrr.server.which_queue import CannotOpenError, WhichQueue, which_queue
@@ -74,7 +74,7 @@ def test_the_order_of_a_queue_is_that_of_a_sorted_list():
             what = rng.random()
             if what < 0.6:
                 size, priority = rng.randrange(1, 4), rng.randrange(8)
-                positions.add([Came(priority, sequence + 1, sequence + size)])
+                positions.add([ArrivedRun(priority, sequence + 1, sequence + size)])
                 model |= {
                     (7 - priority) << 56 | n for n in range(sequence + 1, sequence + size + 1)
                 }
@@ -114,15 +114,20 @@ def test_the_order_of_a_queue_is_that_of_a_sorted_list():
 
 def test_messages_come_behind_those_that_are_there():
     positions = Positions()
-    positions.add([Came(3, 5, 9)])
-    for wrong in (Came(3, 9, 10), Came(8, 11, 11), Came(3, 12, 11), Came(3, 0, 1)):
+    positions.add([ArrivedRun(3, 5, 9)])
+    for wrong in (
+        ArrivedRun(3, 9, 10),
+        ArrivedRun(8, 11, 11),
+        ArrivedRun(3, 12, 11),
+        ArrivedRun(3, 0, 1),
+    ):
         with pytest.raises(LocalProtocolError):
             positions.add([wrong])
 
 
 def test_a_million_messages_of_mixed_priority_are_taken_in_order_without_moving_the_rest():
     positions = Positions()
-    positions.add(Came(n % 8, n, n) for n in range(1, 100_001))
+    positions.add(ArrivedRun(n % 8, n, n) for n in range(1, 100_001))
     at, count = START, 0
     while (found := positions.following(at)) is not None:
         positions.remove(found)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
-from srmp_spark.mqrr.server.positions import Came, Positions
+from srmp_spark.mqrr.server.positions import ArrivedRun, Positions
 from srmp_spark.queue_manager.queues.catalogue import QueueEpoch
 from srmp_spark.queue_manager.reader.crossing import ReadPriorities
 from srmp_spark.queue_manager.reader.frames import RUN
@@ -23,14 +23,14 @@ class Turns:
     def __init__(self) -> None:
         self.now = 0
         self.runs: dict[int, int] = {}
-        self.taken: list[Came] = []
+        self.taken: list[ArrivedRun] = []
         self._go_on()
 
     def _go_on(self) -> None:
         self.now += 1
         asyncio.get_running_loop().call_soon(self._go_on)
 
-    def took(self, runs: list[Came]) -> None:
+    def took(self, runs: list[ArrivedRun]) -> None:
         self.runs[self.now] = self.runs.get(self.now, 0) + len(runs)
         self.taken += runs
 
@@ -54,7 +54,7 @@ def served(turns: Turns, turn: asyncio.Lock, **state: Any) -> ServedQueue:
     vars(queue).update(state)
     manager: Any = SimpleNamespace(reader=Reader(), catalogue=SimpleNamespace(get=lambda _: queue))
 
-    def came(view: ServedView, runs: list[Came]) -> None:
+    def came(view: ServedView, runs: list[ArrivedRun]) -> None:
         assert view.is_behind() == (len(turns.taken) + len(runs) < ROWS), (
             "until the last is told more is to come"
         )
@@ -68,7 +68,7 @@ def test_queues_that_are_opened_at_once_are_taken_over_a_slice_in_a_turn(monkeyp
         turns, turn = Turns(), asyncio.Lock()
         add = Positions.add
 
-        def counted(self: Positions, runs: list[Came]) -> None:
+        def counted(self: Positions, runs: list[ArrivedRun]) -> None:
             turns.took(runs)
             add(self, runs)
 
@@ -85,7 +85,7 @@ def test_what_comes_is_told_a_slice_in_a_turn():
         turns = Turns()
         it = served(turns, asyncio.Lock())
         assert await it._told()
-        assert turns.taken == [Came(n % 8, n, n) for n in range(1, ROWS + 1)]
+        assert turns.taken == [ArrivedRun(n % 8, n, n) for n in range(1, ROWS + 1)]
         assert max(turns.runs.values()) <= SLICE_RUNS
         assert it.view.known == ROWS
 

@@ -21,7 +21,7 @@ _COMPACT = 4_096
 """Used-up runs at the head before their memory is released, which moves all other runs."""
 
 
-class Came(NamedTuple):
+class ArrivedRun(NamedTuple):
     """One run of messages of one priority whose sequences follow each other in the log."""
 
     priority: int
@@ -29,7 +29,7 @@ class Came(NamedTuple):
     last: int
 
 
-def in_order(runs: Iterable[Came]) -> list[tuple[int, int]]:
+def in_order(runs: Iterable[ArrivedRun]) -> list[tuple[int, int]]:
     """Return these runs as closed runs of lookup identifiers, from head to tail of the queue."""
     ranked = sorted(((PRIORITY_MAX - each.priority) << SEQUENCE_BITS, each) for each in runs)
     return [(rank | each.first, rank | each.last) for rank, each in ranked]
@@ -141,7 +141,7 @@ class Positions:
         """Runs of each priority; the index is 7 − priority."""
         self._dropped = 0
 
-    def add(self, runs: Iterable[Came]) -> None:
+    def add(self, runs: Iterable[ArrivedRun]) -> None:
         """Add messages that arrived, each run after all messages of its priority.
 
         Messages up to the last :meth:`drop_through` are left out.

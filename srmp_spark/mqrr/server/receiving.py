@@ -40,7 +40,7 @@ from srmp_spark.mqrr.server.limits import (
     WAITING_MAX,
 )
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
-from srmp_spark.mqrr.server.positions import Came, in_order
+from srmp_spark.mqrr.server.positions import ArrivedRun, in_order
 from srmp_spark.mqrr.server.requests import (
     BodyLimits,
     ReceiveRequest,
@@ -478,7 +478,7 @@ class Receiving:
                 queue.stop_waiting(request)
                 self._found(descriptor, request, found)
 
-    def came(self, queue: SharedQueue, runs: Iterable[Came]) -> None:
+    def came(self, queue: SharedQueue, runs: Iterable[ArrivedRun]) -> None:
         """Add messages that arrived in the queue, and give them to waiting requests.
 
         When all messages of the queue are known, requests that do not want to wait are answered.

@@ -60,7 +60,7 @@ from srmp_spark.mqrr.server.effects import (
 from srmp_spark.mqrr.server.limits import CURSORS_MAX, LOCKS_OF_A_TURN, OPEN_MAX
 from srmp_spark.mqrr.server.moving import Moving
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
-from srmp_spark.mqrr.server.positions import Came, Positions
+from srmp_spark.mqrr.server.positions import ArrivedRun, Positions
 from srmp_spark.mqrr.server.receiving import Receiving
 from srmp_spark.mqrr.server.requests import RequestState
 from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue
@@ -462,7 +462,7 @@ class RemoteReadServer:
         self._receiving.not_stored(storing, status)
         return self._take_effects()
 
-    def came(self, view: QueueView, runs: Iterable[Came], now: float) -> list[Effect]:
+    def came(self, view: QueueView, runs: Iterable[ArrivedRun], now: float) -> list[Effect]:
         """Add messages that arrived in a queue, and return the effects."""
         self._receiving.handle_timer(now)
         queue = self._queues.get(view)

@@ -14,7 +14,7 @@ from srmp_spark.mqrr.ndr.methods import ACCESS_MOVE, ACCESS_RECEIVE, SHARE_DENY_
 from srmp_spark.mqrr.server.cursors import Cursor, CursorState
 from srmp_spark.mqrr.server.effects import QueueView
 from srmp_spark.mqrr.server.position_states import TRANSITIONS, PositionEvent, PositionState
-from srmp_spark.mqrr.server.positions import START, Came, Positions
+from srmp_spark.mqrr.server.positions import START, ArrivedRun, Positions
 from srmp_spark.mqrr.server.requests import ReceiveRequest
 from srmp_spark.mqrr.status import Status
 from srmp_spark.transitions import next_state
@@ -120,7 +120,7 @@ class SharedQueue:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def came(self, runs: Iterable[Came]) -> None:
+    def came(self, runs: Iterable[ArrivedRun]) -> None:
         """Add messages that arrived, each run after all messages of its priority.
 
         Raises :class:`LocalProtocolError` as :meth:`.Positions.add` does.

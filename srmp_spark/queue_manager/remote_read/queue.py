@@ -21,7 +21,7 @@ from srmp_spark.errors import ApiError, StoreDamagedError
 from srmp_spark.interface import DEFAULT_CONSUMER, TRIMMED, UNKNOWN_QUEUE
 from srmp_spark.mqrr.packets.message_packet import EncodedPacket
 from srmp_spark.mqrr.server.effects import ServedMessage
-from srmp_spark.mqrr.server.positions import Came, Positions
+from srmp_spark.mqrr.server.positions import ArrivedRun, Positions
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.reader.crossing import ReadPackets, ReadPriorities, ReadRecord
 from srmp_spark.queue_manager.reader.frames import RUN, SRMP, UNREADABLE, Frames, MessageFrame
@@ -121,7 +121,7 @@ class ServedQueue:
         queue: Queue,
         *,
         turn: asyncio.Lock,
-        came: Callable[[ServedView, list[Came]], None],
+        came: Callable[[ServedView, list[ArrivedRun]], None],
         deleted: Callable[[ServedView], None],
     ) -> None:
         self.view = ServedView(queue)
@@ -164,7 +164,7 @@ class ServedQueue:
         if self._following is None:
             self._following = asyncio.get_running_loop().create_task(self._follow())
 
-    async def _news(self) -> AsyncIterator[list[Came]]:
+    async def _news(self) -> AsyncIterator[list[ArrivedRun]]:
         """Yield the runs of messages that are new since ``view.known``, in slices, and advance it.
 
         A run is a range of sequences of one priority. The event loop has turns between slices. The
@@ -186,10 +186,10 @@ class ServedQueue:
         self.view.known = max(after, to)
         yield []
 
-    async def _without_holes(self, after: int, to: int) -> AsyncIterator[list[Came]]:
+    async def _without_holes(self, after: int, to: int) -> AsyncIterator[list[ArrivedRun]]:
         while True:
             found = self._queue.waiting.holes.gaps(after + 1, to)
-            runs = [Came(0, first, last) for first, last in islice(found, SLICE_RUNS)]
+            runs = [ArrivedRun(0, first, last) for first, last in islice(found, SLICE_RUNS)]
             if not runs:
                 return
             yield runs
@@ -209,14 +209,16 @@ class ServedQueue:
                 found.append((low, high, epoch))
         return found
 
-    async def _priorities(self, epoch: str, after: int, to: int) -> AsyncIterator[list[Came]]:
+    async def _priorities(self, epoch: str, after: int, to: int) -> AsyncIterator[list[ArrivedRun]]:
         command = ReadPriorities(self._queue.log_name, epoch, after, to)
         pieces = await self._manager.reader.open(command)
         data = b"".join([piece async for piece in pieces])
         for at in range(0, len(data), SLICE_RUNS * RUN.size):
             async with self._turn:
                 await asyncio.sleep(0)
-            yield [Came(*each) for each in RUN.iter_unpack(data[at : at + SLICE_RUNS * RUN.size])]
+            yield [
+                ArrivedRun(*each) for each in RUN.iter_unpack(data[at : at + SLICE_RUNS * RUN.size])
+            ]
 
     async def _follow(self) -> None:
         while await self._told():

@@ -37,7 +37,7 @@ from srmp_spark.mqrr.server.effects import (
     Take,
 )
 from srmp_spark.mqrr.server.effects import RemovalReason as Why
-from srmp_spark.mqrr.server.positions import Came
+from srmp_spark.mqrr.server.positions import ArrivedRun
 from srmp_spark.mqrr.server.remote_read import RemoteReadServer
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
 from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
@@ -462,7 +462,7 @@ class RemoteReadService:
                         now=self._manager.clock.monotonic(), utc=self._manager.clock.utc()
                     )
 
-    def _came(self, view: ServedView, runs: list[Came]) -> None:
+    def _came(self, view: ServedView, runs: list[ArrivedRun]) -> None:
         self._do(self._server.came(view, runs, self._loop.time()))
 
     def _deleted(self, view: ServedView) -> None:

@@ -49,7 +49,7 @@ from srmp_spark.mqrr.server.effects import (
     ServedMessage,
     Take,
 )
-from srmp_spark.mqrr.server.positions import Came, Positions
+from srmp_spark.mqrr.server.positions import ArrivedRun, Positions
 from srmp_spark.mqrr.server.remote_read import RemoteReadServer
 from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
 from srmp_spark.mqrr.status import Status
@@ -91,10 +91,10 @@ class _Queue:
         """Return whether the message ``sequence`` has left the queue for good."""
         return sequence in self.left
 
-    def add(self, priority: int) -> Came:
+    def add(self, priority: int) -> ArrivedRun:
         """Add an arriving message, and return it as a run of one for the server's report."""
         self.priorities.append(priority)
-        return Came(priority, len(self.priorities), len(self.priorities))
+        return ArrivedRun(priority, len(self.priorities), len(self.priorities))
 
 
 class Conversation:
@@ -143,7 +143,9 @@ class Conversation:
                 return
             self.opened += 1
             there = [
-                Came(p, n, n) for n, p in enumerate(queue.priorities, 1) if n not in queue.left
+                ArrivedRun(p, n, n)
+                for n, p in enumerate(queue.priorities, 1)
+                if n not in queue.left
             ]
             positions = Positions()
             positions.add(there)
