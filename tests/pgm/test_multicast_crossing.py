@@ -18,7 +18,7 @@ from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
 from srmp_spark.pgm.wire.addresses import SessionKey
 from srmp_spark.pgm.wire.encoder import encode
 from srmp_spark.pgm.wire.packets import Data, Spm
-from srmp_spark.queue_manager.admission.faults import Faults
+from srmp_spark.queue_manager.admission.faults import FaultLog
 from srmp_spark.queue_manager.admission.gate import Gate
 from srmp_spark.queue_manager.child import encoding
 from srmp_spark.queue_manager.multicast import listener as module
@@ -281,7 +281,7 @@ def arrived() -> MulticastArrived:
 def inbox_that(does: Callable[[UndecidedMulticast], None]) -> MulticastInbox:
     admission: Any = SimpleNamespace(gate=Gate(), judge=lambda delivery, message, *more: message)
     acceptor: Any = SimpleNamespace(
-        take=lambda message, arrival, post, head_length, delivery: does(delivery), faults=Faults()
+        take=lambda message, arrival, post, head_length, delivery: does(delivery), faults=FaultLog()
     )
     return MulticastInbox(admission, acceptor, lambda: 0)
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from srmp_spark.errors import MemoryAheadError, ProcessMustEndError
 from srmp_spark.message import Arrival, Message
-from srmp_spark.queue_manager.admission.faults import Faults
+from srmp_spark.queue_manager.admission.faults import FaultLog
 from srmp_spark.queue_manager.admission.refusal_log import NAME_MAX, RefusalLog
 from srmp_spark.queue_manager.admission.requester import Requester, answer
 from srmp_spark.rows.group import FORM_OF, Form, Record
@@ -92,7 +92,7 @@ class Acceptor:
         self._journal = core.journal
         self._gate = gate
         self._metrics = core.metrics
-        self.faults = Faults()
+        self.faults = FaultLog()
         """Internal faults that affected one request only, so that each is logged once."""
         self._log = refusal_log
         self._monotonic = core.clock.monotonic

@@ -22,7 +22,7 @@ REASON = "internal"
 log = logging.getLogger(__name__)
 
 
-class Faults:
+class FaultLog:
     """Logs internal faults, and remembers which were logged, so that each is logged once.
 
     Two faults are the same if type and place of the exception are the same.

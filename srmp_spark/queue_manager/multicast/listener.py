@@ -35,7 +35,7 @@ from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.pgm.wire.addresses import SessionKey, nla_of, text_of
 from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.queue_manager.admission.faults import REASON as INTERNAL
-from srmp_spark.queue_manager.admission.faults import Faults
+from srmp_spark.queue_manager.admission.faults import FaultLog
 from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.multicast.crossing import (
     ApduRefused,
@@ -111,7 +111,7 @@ class GroupListener:
         self._group = group
         self._main = main
         self._settings = settings
-        self._faults = Faults()
+        self._faults = FaultLog()
         self.engine = PgmReceiver(
             address.port, nla_of(address.group), SystemRandom().uniform, settings.receiver
         )

@@ -29,7 +29,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, cast
 
 from srmp_spark.errors import ProcessMustEndError, RemoteProtocolError
-from srmp_spark.queue_manager.admission.faults import Faults
+from srmp_spark.queue_manager.admission.faults import FaultLog
 from srmp_spark.queue_manager.admission.gate import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.alarm import Alarm
 from srmp_spark.queue_manager.srmp_port import http_limits as limits
@@ -577,7 +577,7 @@ class SrmpEndpoint:
         budget: limits.PortBudget = limits.BUDGET,
     ) -> None:
         self.inbox = inbox
-        self.faults = Faults()
+        self.faults = FaultLog()
         """Logs internal faults that affect one request only."""
         self._connection_class = connection_class
         self.budget = budget
