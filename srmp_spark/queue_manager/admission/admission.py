@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from srmp_spark.message import Message
     from srmp_spark.queue_manager.admission.gate import Gate
     from srmp_spark.queue_manager.admission.refusal_log import RefusalLog
-    from srmp_spark.queue_manager.admission.requester import Sender
+    from srmp_spark.queue_manager.admission.requester import SenderConnection
     from srmp_spark.queue_manager.admission.signatures import Signatures
     from srmp_spark.queue_manager.queues.catalogue import Catalogue
     from srmp_spark.queue_manager.trust.writers import Writers
@@ -47,7 +47,9 @@ class Admission:
         self._writers = writers
         self.log = refusal_log
 
-    def malformed(self, sender: Sender, destination: str, error: RemoteProtocolError) -> Refused:
+    def malformed(
+        self, sender: SenderConnection, destination: str, error: RemoteProtocolError
+    ) -> Refused:
         """Return the refusal of a message that cannot be decoded, and log it."""
         status, text = error.status_hint, str(error)
         self.log.tell(status, "malformed", destination, sender.peer, sender.sender_name, text)
@@ -55,7 +57,7 @@ class Admission:
 
     def judge(
         self,
-        sender: Sender,
+        sender: SenderConnection,
         message: Message,
         parts: Parts,
         post: bytes,

@@ -37,7 +37,7 @@ class Requester(Refusable, Protocol):
         """Answer that the message is stored. Called at most once, and not after :meth:`refuse`."""
 
 
-class Sender(Requester, Protocol):
+class SenderConnection(Requester, Protocol):
     """A connection of a sender of messages, plain or over TLS, or a source of PGM."""
 
     @property

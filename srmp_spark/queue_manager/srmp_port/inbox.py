@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.admission.requester import Sender
+    from srmp_spark.queue_manager.admission.requester import SenderConnection
     from srmp_spark.queue_manager.srmp_port.request_head import RequestHead
 
 
@@ -19,7 +19,9 @@ class Inbox(Protocol):
     def check_target(self, target: bytes) -> None:
         """Raise :class:`RemoteProtocolError` for a request target that can be no local queue."""
 
-    def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
+    def accept(
+        self, connection: SenderConnection, head: RequestHead, post: bytes, head_length: int
+    ) -> None:
         """Judge one whole request, and answer it at once or later.
 
         The first ``head_length`` bytes of ``post`` are the HTTP head.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from srmp_spark.message import Message
     from srmp_spark.queue_manager.admission.acceptor import Acceptor
     from srmp_spark.queue_manager.admission.admission import Admission
-    from srmp_spark.queue_manager.admission.requester import Sender
+    from srmp_spark.queue_manager.admission.requester import SenderConnection
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.srmp_port.request_head import RequestHead
     from srmp_spark.srmp.receiving.receiver import Receiver
@@ -50,7 +50,9 @@ class SrmpInbox:
         """Raise :class:`RemoteProtocolError` as :func:`.queue_of_srmp`."""
         queue_of_srmp(target)
 
-    def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
+    def accept(
+        self, connection: SenderConnection, head: RequestHead, post: bytes, head_length: int
+    ) -> None:
         """Decode and judge one whole request of the SRMP port, and answer it now or later.
 
         A message that is accepted is answered when it is on stable storage. ``post`` is the whole
@@ -87,7 +89,7 @@ class SrmpInbox:
         arrival = Arrival(self._utc(), connection.scheme, connection.peer, connection.sender_name)
         self._acceptor.take(verdict, arrival, post, head_length, connection)
 
-    def _probe(self, connection: Sender, message: Message) -> None:
+    def _probe(self, connection: SenderConnection, message: Message) -> None:
         """Judge a message of ``srmp-spark doctor`` without storing it.
 
         Answer 204, or the refusal.

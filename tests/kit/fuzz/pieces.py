@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, cast
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.queue_manager.admission.requester import Sender
+from srmp_spark.queue_manager.admission.requester import SenderConnection
 from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
 from srmp_spark.queue_manager.posting.http_client import StatusExchange
 from srmp_spark.queue_manager.posting.http_exchange import Exchange, LostError
@@ -151,7 +151,9 @@ class _Inbox:
     def check_target(self, target: bytes) -> None:
         check_target(target)
 
-    def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
+    def accept(
+        self, connection: SenderConnection, head: RequestHead, post: bytes, head_length: int
+    ) -> None:
         self.posts.append((head.target, head.headers.get(b"content-type", b""), post, head_length))
         if b"refuse" in post[head_length:]:
             connection.refuse(400, "malformed", "the test")
@@ -159,7 +161,7 @@ class _Inbox:
         self.waiting += 1
         asyncio.get_running_loop().call_soon(self._acknowledge, connection)
 
-    def _acknowledge(self, connection: Sender) -> None:
+    def _acknowledge(self, connection: SenderConnection) -> None:
         self.waiting -= 1
         # The endpoint does not read the proof.
         connection.acknowledge(cast("Any", None))
