@@ -581,3 +581,22 @@ def test_no_two_test_modules_have_one_name() -> None:
     """
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(name for name in set(names) if names.count(name) > 1) == []
+
+
+CLASS_NAMES_OF_SEVERAL: dict[str, str] = {}
+"""Names that more than one class may have, with the reason."""
+
+
+def test_a_class_name_means_one_class() -> None:
+    """Who searches for the name of a class finds one answer. Private names are local to a module.
+
+    ``ToMain`` and ``ToGateway``, the unions of messages of each gateway, are no classes.
+    """
+    found: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                place = f"{path.relative_to(ROOT)}:{node.lineno}"
+                found.setdefault(node.name, []).append(place)
+    several = {name: places for name, places in found.items() if len(places) > 1}
+    assert several.keys() == CLASS_NAMES_OF_SEVERAL.keys(), several

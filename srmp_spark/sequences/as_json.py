@@ -37,8 +37,8 @@ def set_as_json(sequences: SequenceSet) -> list[Range] | str:
     """Return the set as a value for JSON: a list of runs, or a packed text.
 
     A set of at most :data:`RUNS_SHOWN_MAX` runs becomes a list of pairs (first, last), ascending.
-    For a larger set the text holds all pieces of the set (:class:`.SetPiece`), packed, compressed and
-    in base64.
+    For a larger set the text holds all pieces of the set (:class:`.SetPiece`), packed, compressed
+    and in base64.
     """
     runs = list(islice(sequences.runs(), RUNS_SHOWN_MAX + 1))
     if len(runs) <= RUNS_SHOWN_MAX:

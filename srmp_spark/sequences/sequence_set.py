@@ -356,8 +356,8 @@ class SequenceSet:
     def note_changes(self, blocks: Iterable[int]) -> None:
         """Let the next :meth:`take_changes` return the changes of ``blocks`` again.
 
-        ``blocks`` are numbers of first blocks (:attr:`SetPiece.block`). Call the method if the changes
-        that :meth:`take_changes` returned could not be stored.
+        ``blocks`` are numbers of first blocks (:attr:`SetPiece.block`). Call the method if the
+        changes that :meth:`take_changes` returned could not be stored.
         """
         self._changed.update(blocks)
 

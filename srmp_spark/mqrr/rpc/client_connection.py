@@ -162,8 +162,8 @@ class ClientConnection:
     """The client's side of one transport connection, without I/O.
 
     Methods that return results return a list of :class:`Bound`, :class:`CallAnswered`,
-    :class:`Faulted`, :class:`ShutdownAsked` and :class:`ClientConnectionClosed`. ``now`` and all deadlines are in
-    seconds on the monotonic clock.
+    :class:`Faulted`, :class:`ShutdownAsked` and :class:`ClientConnectionClosed`. ``now`` and all
+    deadlines are in seconds on the monotonic clock.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -244,8 +244,8 @@ class ClientConnection:
 
         The answer is returned by :meth:`receive`. ``timeout_s`` replaces the usual time-out in
         seconds, for a call that may wait on purpose. Raises :class:`LocalProtocolError` before
-        :class:`Bound`, after :class:`ClientConnectionClosed`, if a call waits and the server did not agree to
-        several, and if there are no :attr:`calls_left`.
+        :class:`Bound`, after :class:`ClientConnectionClosed`, if a call waits and the server did
+        not agree to several, and if there are no :attr:`calls_left`.
         """
         if self.calls_left <= 0:
             raise LocalProtocolError(
@@ -293,8 +293,9 @@ class ClientConnection:
     def orphan(self, call_id: int) -> None:
         """Abandon a call and close the connection; do nothing if the call has its answer already.
 
-        No answer is received. The next method that returns results returns :class:`ClientConnectionClosed`. The
-        connection is closed because the server may not support orphaned calls.
+        No answer is received. The next method that returns results returns
+        :class:`ClientConnectionClosed`. The connection is closed because the server may not support
+        orphaned calls.
         """
         if call_id in self._calls:
             self._out.append(encode_orphaned(call_id))
@@ -351,7 +352,8 @@ class ClientConnection:
     def lost(self, reason: str = "the transport connection is gone") -> list[ClientResult]:
         """Close this connection because the transport is lost or about to be closed.
 
-        Returns the results, among them :class:`ClientConnectionClosed` unless it was returned before.
+        Returns the results, among them :class:`ClientConnectionClosed` unless it was returned
+        before.
         """
         if self._state is not ClientState.CLOSED:
             self._close(ClientEvent.GONE, reason)

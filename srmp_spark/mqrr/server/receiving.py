@@ -212,7 +212,7 @@ class Receiving:
     # --- results of reading a message -------------------------------------------------------------
 
     def read(self, reading: int, message: ServedMessage, now: float) -> None:
-        """Answer the request of the :class:`.ReadMessage` with the number ``reading`` with ``message``."""
+        """Answer the request of the :class:`.ReadMessage` number ``reading`` with ``message``."""
         descriptor, request = self._readings.pop(reading)
         if request.state is not RequestState.READING:
             return

@@ -5,12 +5,12 @@ See :mod:`srmp_spark.queue_manager.gateway` for the channel that carries the mes
     gateway                                       main process
     ─────── Hearing: joined, or why not ────────▶ status; at the start, an exit
     ◀────── Begin: where each session resumes ───
-    ─────── Opened, Arrived, Refused, Lost, ────▶ rows and losses, in the order of the
-            Ended                                 numbers of a session
+    ─────── SourceOpened, MulticastArrived, ────▶ rows and losses, in the order of the
+            ApduRefused, Lost, SourceEnded        numbers of a session
     ◀────── Settled: octets no longer wait ──────
     ─────── Figures, when they have changed ────▶ status and metrics
     ◀────── Leave ─────────────────────────────── the end
-    ─────── Left, after everything else ────────▶
+    ─────── GroupsLeft, after all others ───────▶
 
 A group is named by its index in the settings of the gateway. Numbers are PGM sequence numbers,
 which wrap at 2^32.

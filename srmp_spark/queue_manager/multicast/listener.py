@@ -346,7 +346,7 @@ class GroupListener:
                 self._session_ended(output)
 
     def _take(self, apdu: Apdu) -> None:
-        """Send an APDU to the main process, as :class:`MulticastArrived` or as :class:`ApduRefused`.
+        """Send an APDU to the main process: :class:`MulticastArrived` or :class:`ApduRefused`.
 
         The octets of a message that arrived are added to :attr:`pending_bytes`. An internal error
         is logged and sent as a refusal.

@@ -36,8 +36,8 @@ class UnreadApdu(NamedTuple):
 def read_apdu(apdu: bytes, address: MulticastAddress) -> ReadApdu | UnreadApdu:
     """Decode an APDU that was received on the group of ``address``.
 
-    Return :class:`ReadApdu` for a message to this group, and :class:`UnreadApdu` for anything else. Nothing
-    is raised for malformed bytes.
+    Return :class:`ReadApdu` for a message to this group, and :class:`UnreadApdu` for anything else.
+    Nothing is raised for malformed bytes.
     """
     try:
         post = post_of(apdu, address)

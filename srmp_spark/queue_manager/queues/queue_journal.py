@@ -65,8 +65,8 @@ class QueueJournal(Queue):
     def held_bytes(self) -> int:
         """Return the number of bytes that are in the journal and not received from it.
 
-        The number is inexact, because :class:`.WaitingRows` counts the bytes of rows in groups, and a
-        mark may lie inside a group.
+        The number is inexact, because :class:`.WaitingRows` counts the bytes of rows in groups, and
+        a mark may lie inside a group.
         """
         return max(0, self.waiting.bytes - self._of.waiting.bytes)
 

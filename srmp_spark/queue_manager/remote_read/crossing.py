@@ -5,11 +5,11 @@
     gateway                                              main process
     ─────── Called: a whole, well-formed call ─────────▶ rights, queues, cursors, locks, marks
     ─────── CallWasCancelled, CallWasOrphaned ─────────▶
-    ◀─────────────── Responded, or Failed ──────────────
+    ◀───────── Responded, or RespondedWithFault ────────
     ─────── AnswersTaken: bytes that were sent ────────▶ messages that waited for the reader
     ─────── ConnectionEnded, AssociationEnded ─────────▶ ends calls; runs down handles
-    ◀─────────────────────── Close ─────────────────────
-    ─────── Closed ────────────────────────────────────▶
+    ◀───────────────────── ClosePort ───────────────────
+    ─────── PortClosed ────────────────────────────────▶
 
 A connection and an association are numbers of the gateway. The main process learns of either with
 its first call, so a client that never calls costs the main process nothing. The context handles of
@@ -127,8 +127,8 @@ class RespondedWithFault(msgspec.Struct, tag=True, frozen=True):
 class ClosePort(msgspec.Struct, tag=True, frozen=True):
     """Requests that the gateway accepts no connection, sends all answers, and closes.
 
-    When all connections are closed, the gateway sends :class:`PortClosed`. A reader that is slow loses
-    its answers (:data:`.endpoint.CLOSE_SECONDS`).
+    When all connections are closed, the gateway sends :class:`PortClosed`. A reader that is slow
+    loses its answers (:data:`.endpoint.CLOSE_SECONDS`).
     """
 
 

@@ -254,7 +254,7 @@ class Ports:
 
 
 class _PeerGate:
-    """Delays the sign-ins of one address: implements :class:`srmp_spark.signing_in.ntlm.SignInGate`."""
+    """Delays the sign-ins of one address: implements :class:`.ntlm.SignInGate`."""
 
     def __init__(self, delays: SignInDelays, peer: str) -> None:
         self._delays = delays

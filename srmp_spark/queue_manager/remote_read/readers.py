@@ -4,8 +4,8 @@
 reports that the reader has taken it. So the bytes that wait in the channel count too. From
 ANSWERS_OF_ONE_MAX on, no further message is read for that reader. From ANSWERS_MAX on, none is read
 for any reader that has answers to take. While the channel is congested none is read at all
-(:meth:`ServedReader.has_room`). So if many readers wait for one message of 4 MB, one of them is answered,
-and the next one when the gateway has caught up. The event loop has turns in between.
+(:meth:`ServedReader.has_room`). So if many readers wait for one message of 4 MB, one of them is
+answered, and the next one when the gateway has caught up. The event loop has turns in between.
 
 **Death of a gateway.** Each of its connections is lost, as after a network failure. Calls get no
 answer, handles are run down (closed without their client), and messages that their readers had

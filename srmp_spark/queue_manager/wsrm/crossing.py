@@ -5,8 +5,8 @@ See :mod:`srmp_spark.queue_manager.gateway` for the channel that carries the mes
     gateway                                main process
     ─────── Asked: a large request ──────▶ gate, writer, queue
     ◀────────────── Admitted ─────────────
-    ─────── Arrived: a decoded message ──▶ sequences, rows, one transaction
-    ◀────── Answered, or Refused ─────────
+    ─────── SoapArrived: decoded ────────▶ sequences, rows, one transaction
+    ◀────── SoapResponse, or SoapRefused ─
 
 A request has a number that its gateway never uses twice. An answer to a request whose connection is
 closed is dropped, like an answer that the network lost. The client then repeats its message.

@@ -82,7 +82,7 @@ class SoapRequest:
         self._send(SoapResponse(self._number, reply.status, dict(reply.fields), reply.content))
 
     def respond(self, respond: Respond) -> None:
-        """Send the response that the engine (:class:`.Destination`) decided, as an HTTP answer."""
+        """Send the response that the engine (:class:`.RmDestination`) decided, over HTTP."""
         self.reply(reply_of(respond))
 
     def refuse(

@@ -21,7 +21,7 @@ class SoapReply(NamedTuple):
 
 
 def reply_of(respond: Respond) -> SoapReply:
-    """Return the HTTP answer for a response of the engine (:class:`.Destination`).
+    """Return the HTTP answer for a response of the engine (:class:`.RmDestination`).
 
     The status is 200 with a message and 202 without one. A fault has the status that SOAP requires.
     """

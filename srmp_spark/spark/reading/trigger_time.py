@@ -58,7 +58,8 @@ class TriggerTime:
     def reported(self) -> dict[str, float]:
         """Return the milliseconds of each measured part, and begin to count again from 0.
 
-        The parts are in the order of :class:`TriggerPart`. A part that was not measured is left out.
+        The parts are in the order of :class:`TriggerPart`. A part that was not measured is left
+        out.
         """
         found = {
             part.value: round(self._seconds[part] * 1e3, 1)

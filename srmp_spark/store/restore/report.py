@@ -69,8 +69,8 @@ class Report:
     ) -> None:
         """Make one line of the report, and pass it on.
 
-        The arguments are the fields of :class:`ReportLine`; ``more`` are further keys. ``count`` of a
-        range defaults to the length of the range. For ``may_be_lost`` there is no default.
+        The arguments are the fields of :class:`ReportLine`; ``more`` are further keys. ``count`` of
+        a range defaults to the length of the range. For ``may_be_lost`` there is no default.
         """
         if count is None and first is not None and last is not None and finding != "may_be_lost":
             count = last - first + 1

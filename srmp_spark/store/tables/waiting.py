@@ -8,8 +8,9 @@ sum is off by less than one entry, which is accurate enough for a quota. An entr
 rows is forgotten.
 
 The rest of an entry follows from three things alone: the mark, the set beyond it, and the holes. So
-a caller that changes one of them states where (:meth:`WaitingRows.receive`, :meth:`WaitingRows.cut`), and
-only the entries there are counted again. A mark in the middle of a million rows costs one entry.
+a caller that changes one of them states where (:meth:`WaitingRows.receive`,
+:meth:`WaitingRows.cut`), and only the entries there are counted again. A mark in the middle of a
+million rows costs one entry.
 """
 
 from __future__ import annotations

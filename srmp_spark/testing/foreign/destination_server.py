@@ -83,9 +83,9 @@ class Destination:
     continued, and ``None`` means a temporary file. ``refuse`` returns whether a message is answered
     400. ``allow`` names rules whose violations are not counted. ``finals`` is one of
     :data:`FINALS`. ``receipt_wait`` and ``receipt_wait_max`` are as in
-    :class:`.receiving.ReceivingManager`. With ``repeat_receipts`` a repeated stream message lets its
-    receipt be sent again. ``clock`` returns the time that dates of messages are compared with. A
-    destination that was stopped cannot be started again.
+    :class:`.receiving.ReceivingManager`. With ``repeat_receipts`` a repeated stream message lets
+    its receipt be sent again. ``clock`` returns the time that dates of messages are compared with.
+    A destination that was stopped cannot be started again.
     """
 
     def __init__(

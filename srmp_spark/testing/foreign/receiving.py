@@ -2,8 +2,8 @@
 
 The module decides which messages are accepted, which are repetitions and which receipts are owed.
 It has no sockets and no files. Time and messages are arguments, outcomes and owed receipts are
-results. The values that must outlive a restart are in :class:`AcceptedMessage`, one for each message;
-:meth:`ReceivingManager.restore` puts them back.
+results. The values that must outlive a restart are in :class:`AcceptedMessage`, one for each
+message; :meth:`ReceivingManager.restore` puts them back.
 
 The document can be read in two ways. This module uses these readings:
 

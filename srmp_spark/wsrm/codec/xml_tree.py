@@ -2,8 +2,8 @@
 
 Theory of operation. Expat makes one pass. SOAP forbids a document type and a processing
 instruction, and only UTF-8 is supported. The handler that meets one of these, or a limit, refuses
-the message before it keeps anything. Header blocks become trees of :class:`XmlElement`. The Body of an
-application does not become a tree, because a row holds its bytes. So only its depth and its
+the message before it keeps anything. Header blocks become trees of :class:`XmlElement`. The Body of
+an application does not become a tree, because a row holds its bytes. So only its depth and its
 elements are checked. A Body with an element of the protocol (``wanted`` has the namespaces) becomes
 a tree as well.
 

@@ -155,8 +155,8 @@ class RmDestination:
     ) -> ReceiveDecision:
         """Decide about ``message``, note the decision in memory, and return it.
 
-        Nothing is stored or answered yet. ``payload`` is returned in the :class:`InOrderMessage` of the
-        message. ``owner`` is the client that sends, for the limit of sequences of one client.
+        Nothing is stored or answered yet. ``payload`` is returned in the :class:`InOrderMessage` of
+        the message. ``owner`` is the client that sends, for the limit of sequences of one client.
         ``client`` is the client's authenticated name: acknowledgements that wait for one name are
         not given to another.
         """
@@ -644,9 +644,9 @@ class RmDestination:
     def answer(self, received: ReceiveDecision, now: float) -> list[Output]:
         """Return the outputs that answer a message that is stored.
 
-        For an answer that :class:`RespondLater` delayed, call this when the wait is over. A source with an
-        address gets an empty answer, and its acknowledgement within ``acknowledgement_interval``.
-        If it requested an acknowledgement, the outputs contain it.
+        For an answer that :class:`RespondLater` delayed, call this when the wait is over. A source
+        with an address gets an empty answer, and its acknowledgement within
+        ``acknowledgement_interval``. If it requested an acknowledgement, the outputs contain it.
         """
         sequence = self._sequences.get(received.identifier)
         if (

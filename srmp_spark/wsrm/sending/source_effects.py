@@ -53,8 +53,8 @@ class RmSourceSettings:
 class Transmit(NamedTuple):
     """Output: send message ``number`` of the sequence.
 
-    :meth:`.RmSource.envelope` makes the message from its action and Body. ``is_again`` states that it
-    was returned before.
+    :meth:`.RmSource.envelope` makes the message from its action and Body. ``is_again`` states that
+    it was returned before.
     """
 
     number: int

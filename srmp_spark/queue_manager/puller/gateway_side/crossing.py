@@ -3,11 +3,11 @@
 :mod:`srmp_spark.queue_manager.gateway` describes gateways.
 
     main process                                     gateway
-    ─────── Open: a server and credentials ────────▶ address, connection, sign-in
-    ◀────── Opened, or Failed ──────────────────────
-    ─────── OpenQueue, Read, End, … ───────────────▶ one call to the server each
-    ◀────── Done, Found, NotThere, …, or Failed ────
-    ─────── Close ─────────────────────────────────▶ the connection ends, and its locks with it
+    ─────── OpenConnection: server, credentials ───▶ address, connection, sign-in
+    ◀────── ConnectionOpened, or RemoteCallFailed ──
+    ─────── OpenRemoteQueue, StartReceive, … ──────▶ one call to the server each
+    ◀────── CallDone, MessageFound, NotThere, … ────
+    ─────── CloseConnection ───────────────────────▶ the connection ends, and its locks with it
 
 Each connection and each call has a number that is never used twice. A message for a number that no
 caller waits for is dropped. The calls of one connection are made in the order in which they are
@@ -35,7 +35,7 @@ from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKe
 from srmp_spark.signing_in.credentials import Credentials
 
 OPENING = 0
-"""The call number in :class:`RemoteCallFailed` that stands for :class:`OpenConnection` instead of a call."""
+"""The call number in :class:`RemoteCallFailed` that stands for :class:`OpenConnection`."""
 
 
 # --- to the gateway -------------------------------------------------------------------------------
@@ -68,7 +68,8 @@ class OpenRemoteQueue(msgspec.Struct, tag=True, frozen=True):
 class StartReceive(msgspec.Struct, tag=True, frozen=True):
     """Requests the call R_StartReceive, which reads one message.
 
-    The answer is :class:`MessageFound`, :class:`MessageUnreadable` or :class:`NotThere`. ``wait_s`` is in seconds.
+    The answer is :class:`MessageFound`, :class:`MessageUnreadable` or :class:`NotThere`. ``wait_s``
+    is in seconds.
     """
 
     connection: int
@@ -132,7 +133,10 @@ class CallDone(msgspec.Struct, tag=True, frozen=True):
 
 
 class MessageFound(msgspec.Struct, tag=True, frozen=True):
-    """Answers :class:`StartReceive` with a whole message. :func:`pulled_of_found` returns the message."""
+    """Answers :class:`StartReceive` with a whole message.
+
+    :func:`pulled_of_found` returns the message.
+    """
 
     connection: int
     call: int
@@ -235,7 +239,7 @@ def found_of(connection: int, call: int, pulled: Pulled) -> MessageFound:
 
 
 def pulled_of_found(found: MessageFound) -> Pulled:
-    """Return the message that an answer :class:`MessageFound` carries, as locked or peeked just now."""
+    """Return the message of a :class:`MessageFound`, as locked or peeked just now."""
     message, packet = found.message, found.packet
     if found.body_at >= 0:
         message = message._replace(body=packet[found.body_at : found.body_at + found.body_size])
@@ -254,7 +258,10 @@ def failed_of(connection: int, call: int, error: Exception) -> RemoteCallFailed:
 
 
 def error_of(failed: RemoteCallFailed) -> SrmpSparkError:
-    """Return the exception that an answer :class:`RemoteCallFailed` carries. The caller raises it."""
+    """Return the exception that an answer :class:`RemoteCallFailed` carries.
+
+    The caller raises it.
+    """
     if failed.kind == "refused":
         return RemoteReadError(failed.text, failed.status, perhaps_done=failed.perhaps_done)
     kinds = {"lost": RemoteLostError, "not-sent": NotSentError}

@@ -78,8 +78,8 @@ Verdict = ReadableStage | UnreadableStage
 def judge(question: Question) -> Verdict:
     """Check the whole file of a question, and write the hashes of its rows alongside it.
 
-    Return :class:`ReadableStage` if every row can become a message, else :class:`UnreadableStage`. Raises
-    :class:`OSError` if the file cannot be read.
+    Return :class:`ReadableStage` if every row can become a message, else :class:`UnreadableStage`.
+    Raises :class:`OSError` if the file cannot be read.
     """
     from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
     from srmp_spark.store.outbox.identity.row_hashes import HashesWriter

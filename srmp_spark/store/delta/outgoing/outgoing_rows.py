@@ -1,8 +1,8 @@
 """Make rows of ``outgoing_queue``, ``dead_letter_queue`` and ``journal_queue``, a group at a time.
 
 The rows are made from messages of the outbox. The state of a message follows from a few numbers of
-its queue (:class:`QueueStanding`). The rows of finished, dead or queued messages do not change. So of a
-million waiting messages only the rows around these numbers ever change.
+its queue (:class:`QueueStanding`). The rows of finished, dead or queued messages do not change. So
+of a million waiting messages only the rows around these numbers ever change.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class Scan:
         )
 
     def pieces(self, *, hashed: bool = False) -> Iterator[StageSlice]:
-        """Yield all rows as slices of the stages (:class:`StageSlice`), in the order of their numbers.
+        """Yield all rows as slices of the stages, in the order of their numbers.
 
         Rows with several destinations are expanded. ``hashed`` adds the stored hashes of the stages
         (:class:`.StoredHashes`), except of a stage with lists of destinations. Raises

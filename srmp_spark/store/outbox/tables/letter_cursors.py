@@ -47,8 +47,9 @@ class LetterCursors:
     def __init__(self, database: OutboxDatabase, died: set[str]) -> None:
         """Read the stored cursors.
 
-        ``died`` has the queues for which letters were moved (:attr:`.waiting.WaitingMessages.letters_for`).
-        Each call of :meth:`queues` empties ``died``.
+        ``died`` has the queues for which letters were moved
+        (:attr:`.waiting.WaitingMessages.letters_for`). Each call of :meth:`queues` empties
+        ``died``.
         """
         self._database = database
         self._died = died
