@@ -55,13 +55,13 @@ class LeaseKeeper:
         self._renew_seconds = renew_seconds
         self._lock = threading.Lock()
         self._leases: dict[tuple[str, str, str], _Lease] = {}
-        self._lost: ApiError | None = None
+        self._refusal: ApiError | None = None
         self._stopped = threading.Event()
         self._renewing: set[str] = set()
         """URLs of the queue managers that have a renewing thread."""
 
     def __repr__(self) -> str:
-        return f"<LeaseKeeper leases={len(self._leases)} lost={self._lost is not None}>"
+        return f"<LeaseKeeper leases={len(self._leases)} lost={self._refusal is not None}>"
 
     def acquire(
         self,
@@ -91,8 +91,8 @@ class LeaseKeeper:
 
     def check(self) -> None:
         """Raise the :class:`ApiError` by which a lease was lost, if one has been lost so far."""
-        if self._lost is not None:
-            raise self._lost
+        if self._refusal is not None:
+            raise self._refusal
 
     def release(self) -> None:
         """Release all leases and stop the threads.
@@ -139,7 +139,7 @@ class LeaseKeeper:
                 _log.error(
                     "lease.lost queue=%s consumer=%s reason=%s", lease.queue, lease.consumer, error
                 )
-                self._lost = error
+                self._refusal = error
             else:
                 _log.warning("lease.not_renewed queue=%s reason=%s", lease.queue, error)
         except SrmpSparkError as error:

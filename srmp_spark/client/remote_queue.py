@@ -101,7 +101,7 @@ class RemoteMachine:
             self._exchange(reader.timer() or 0.0)
         else:
             self.close()
-            reader.lost()
+            reader.connection_lost()
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class RemoteMachine:
             if received:
                 self._note(self._reader.receive(received, time.monotonic()))
             else:
-                self._note(self._reader.lost())
+                self._note(self._reader.connection_lost())
 
     def _send(self) -> None:
         data = self._reader.data_to_send()
@@ -175,7 +175,7 @@ class RemoteMachine:
             self._lost(error)
 
     def _lost(self, error: OSError) -> None:
-        self._note(self._reader.lost(str(error) or type(error).__name__))
+        self._note(self._reader.connection_lost(str(error) or type(error).__name__))
 
     def _note(self, outcomes: Iterable[Outcome]) -> None:
         for each in outcomes:

@@ -35,7 +35,7 @@ class RowsStream:
 
         Raises :class:`ApiUnreachableError` if the connection is lost.
         """
-        with self._told():
+        with self._explaining_errors():
             data = self._body.read(None if size < 0 else size)
             self._check(len(data), size)
         return data
@@ -45,7 +45,7 @@ class RowsStream:
 
         Raises :class:`ApiUnreachableError` if the connection is lost.
         """
-        with self._told():
+        with self._explaining_errors():
             count = self._body.readinto(buffer)
             self._check(count, len(buffer))
         return count
@@ -60,7 +60,7 @@ class RowsStream:
             raise http.client.IncompleteRead(b"", self._body.length)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _explaining_errors(self) -> Iterator[None]:
         try:
             yield
         # A closed stream raises ValueError.

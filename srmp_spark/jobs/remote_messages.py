@@ -180,7 +180,7 @@ class RemoteQueueReader:
         """
         waiting: list[tuple[int | None, Shown]] = []
         size = 0
-        for request, found in self._taken() if self._takes else self._walked():
+        for request, found in self._receive_all() if self._takes else self._walked():
             waiting.append((request, found))
             size += len(found.raw)
             if len(waiting) >= BATCH_MESSAGES or size >= BATCH_BYTES:
@@ -210,7 +210,7 @@ class RemoteQueueReader:
         for found in self._queue.walk(unreadable=self._passed_over):
             yield None, found
 
-    def _taken(self) -> Iterator[tuple[int, Shown]]:
+    def _receive_all(self) -> Iterator[tuple[int, Shown]]:
         while True:
             request, answer = self._queue.start(Action.RECEIVE)
             if answer.status in NOTHING:

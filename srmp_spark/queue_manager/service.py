@@ -174,7 +174,7 @@ def _outgoing(core: Core, leases: Leases) -> Outgoing:
     forward = core.catalogue.get(FORWARD_QUEUE)
     events = OutgoingEvents(
         forwarded=leases.forwarded,
-        forward_holding=lambda holding, empty, begins: core.receiver.forward_room.told(
+        forward_holding=lambda holding, empty, begins: core.receiver.forward_room.update(
             holding, empty, begins=begins
         ),
         order_queue_read=lambda to: core.catalogue.find(ORDER_QUEUE).was_read(to),

@@ -44,7 +44,7 @@ class OutboxReader:
     def moved(self) -> list[MovedGroup]:
         """Return all dead letters and journal copies."""
         with self._snapshot():
-            return list(self._waiting.moved(0, ROWS_MAX))
+            return list(self._waiting.moved_groups(0, ROWS_MAX))
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:

@@ -140,8 +140,8 @@ class StartWithEachPass(OutgoingStream):
 class SentIsDelivered(OutgoingStream):
     """Deletes a stream message after a 200. A peer answers 200 also when it ignores the message."""
 
-    def taken(self, send: Send, now: float, at: int) -> None:
-        super().taken(send, now, at)
+    def on_accepted(self, send: Send, now: float, at: int) -> None:
+        super().on_accepted(send, now, at)
         if send.pass_number == self.pass_number and send.serial > self.acknowledged_to:
             self._acknowledge(send.serial, now, at)
 

@@ -219,7 +219,7 @@ class SinkOutbox:
         """
         return Counter(
             (moved.row.destination, stored.message.body, stored.message.action.partition(":")[2])
-            for moved in self.outbox.waiting.moved(0, LOADED_MAX)
+            for moved in self.outbox.waiting.moved_groups(0, LOADED_MAX)
             if moved.row.destination in destinations
             for stored in moved.messages or []
         )

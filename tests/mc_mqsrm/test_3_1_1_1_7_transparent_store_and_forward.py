@@ -253,10 +253,10 @@ def test_a_destination_counts_only_while_something_waits_for_it(
     for n in range(1, 50):
         one = f"{FOREIGN}{n}"
         assert playbook >> post(user_message(n, destination=one)) << row(FORWARD_QUEUE, n)
-        room.told({one: "192.0.2.1"}, [], begins=n == 1)
+        room.update({one: "192.0.2.1"}, [], begins=n == 1)
         room.forwarded(n)
         assert len(room) == 1, "it has left the log, and is outgoing"
-        room.told({}, [one], begins=False)
+        room.update({}, [one], begins=False)
         assert len(room) == 0
 
 
@@ -292,7 +292,7 @@ def test_one_sender_has_a_share_of_the_destinations(monkeypatch: pytest.MonkeyPa
         << row(FORWARD_QUEUE, 3)
     )
     assert playbook >> post(third, peer=other) << row(FORWARD_QUEUE, 4)
-    playbook.receiver.forward_room.told(
+    playbook.receiver.forward_room.update(
         {f"{FOREIGN}{n}": "192.0.2.66" for n in (1, 2)}, [], begins=True
     )
     playbook.receiver.forward_room.forwarded(4)
@@ -300,7 +300,7 @@ def test_one_sender_has_a_share_of_the_destinations(monkeypatch: pytest.MonkeyPa
     assert playbook >> post(fifth, peer=greedy) << refused(503, "too-many-destinations"), (
         "it still counts"
     )
-    playbook.receiver.forward_room.told({}, [], begins=True)
+    playbook.receiver.forward_room.update({}, [], begins=True)
     assert playbook >> post(fifth, peer=greedy) << refused(503, "too-many-destinations"), (
         "a new process has not told all yet"
     )
@@ -315,8 +315,8 @@ def test_after_a_start_new_destinations_wait_until_what_waits_is_counted() -> No
     room.starts(7)
     new = user_message(1, destination=f"{FOREIGN}1")
     assert playbook >> post(new) << refused(503, "too-many-destinations")
-    room.told({}, [], begins=True)
-    room.told({f"{FOREIGN}2": "192.0.2.7"}, [], begins=False)
+    room.update({}, [], begins=True)
+    room.update({f"{FOREIGN}2": "192.0.2.7"}, [], begins=False)
     assert playbook >> post(user_message(2, destination=f"{FOREIGN}2")) << row(FORWARD_QUEUE, 1), (
         "it is counted"
     )
@@ -333,8 +333,8 @@ def test_a_destination_counts_for_whom_messages_wait_there_now(
 ) -> None:
     monkeypatch.setattr(forward_room, "FORWARD_DESTINATIONS_MAX", 4)
     room = Playbook(settings()).receiver.forward_room
-    room.told({FOREIGN: "192.0.2.1"}, [], begins=True)
-    room.told({FOREIGN: "192.0.2.2"}, [], begins=False)
+    room.update({FOREIGN: "192.0.2.1"}, [], begins=True)
+    room.update({FOREIGN: "192.0.2.2"}, [], begins=False)
     assert room.refuses(FOREIGN + "2", "192.0.2.1") is None
     assert "its share" in str(room.refuses(FOREIGN + "2", "192.0.2.2"))
 

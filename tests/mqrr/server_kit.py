@@ -202,7 +202,7 @@ class World:
     def came(self, *priorities: int, box: Box | None = None) -> None:
         box = box or self.box
         runs = box.add(*priorities)
-        self.do(self.server.came(box, runs, self.now))
+        self.do(self.server.add_arrived(box, runs, self.now))
 
     def wait(self, seconds: float) -> None:
         """Time passes; timers fire when they are due, not before."""

@@ -92,9 +92,11 @@ def test_a_bind_that_is_not_answered():
 def test_what_was_under_way_when_the_connection_went_is_named():
     link = Link().bound()
     ids = tuple(link.client.call(7, b"", 0.0) for _ in range(2))
-    assert link.client.lost() == [ClientConnectionClosed("the transport connection is gone", ids)]
-    assert link.client.lost() == []
-    assert link.server.lost()[0].calls == ()
+    assert link.client.connection_lost() == [
+        ClientConnectionClosed("the transport connection is gone", ids)
+    ]
+    assert link.client.connection_lost() == []
+    assert link.server.connection_lost()[0].calls == ()
 
 
 def test_cancel_and_orphan_as_the_client_sends_them():

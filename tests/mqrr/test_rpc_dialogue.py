@@ -197,13 +197,13 @@ def test_handles_outlive_their_connection_and_are_run_down_with_the_last_one():
     association.open("a queue")
     association.open("another")
     second = Link(groups=groups).bound(group_id=association.id)
-    events = first.server.lost()
+    events = first.server.connection_lost()
     assert [type(event) for event in events] == [ConnectionClosed]
     assert len(association) == 2
-    *_, rundown = second.server.lost()
+    *_, rundown = second.server.connection_lost()
     assert rundown == Rundown(association, ("a queue", "another"))
     assert len(groups) == 0
-    assert second.server.lost() == []  # once
+    assert second.server.connection_lost() == []  # once
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,8 @@ class World:
     def _lose(self, wire: Wire) -> None:
         """The transport is gone; what was on its way is lost."""
         self.wires.remove(wire)
-        self._client_heard(wire, wire.client.lost())
-        self._server_heard(wire, wire.server.lost())
+        self._client_heard(wire, wire.client.connection_lost())
+        self._server_heard(wire, wire.server.connection_lost())
         assert not wire.waiting
         assert not wire.server.respond(1, b"")
         assert wire.server.data_to_send() == b"" or wire.server.state.name == "CLOSED"

@@ -168,7 +168,7 @@ def test_a_queue_that_is_not_there_is_none_to_move_to(world):
 def test_a_queue_that_was_deleted_takes_nothing(world):
     one = world.reader().opened()
     number = context(one, RETRY)
-    world.do(world.server.lost(world.boxes[named(RETRY)], Status.MQ_ERROR_QUEUE_DELETED))
+    world.do(world.server.end_use(world.boxes[named(RETRY)], Status.MQ_ERROR_QUEUE_DELETED))
     assert one.move(number, lookup_id(1)) == Status.MQ_ERROR_QUEUE_DELETED
 
 

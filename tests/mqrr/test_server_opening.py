@@ -82,7 +82,7 @@ def test_a_deleted_queue_ends_every_wait_and_its_handles_can_only_be_closed():
     assert one.get() == 1
     waits = two.start(timeout_ms=60_000)
     world.box.deleted = True
-    world.do(world.server.lost(world.box, Status.MQ_ERROR_QUEUE_DELETED))
+    world.do(world.server.end_use(world.box, Status.MQ_ERROR_QUEUE_DELETED))
     assert two.shown(waits) == Status.MQ_ERROR_QUEUE_DELETED
     assert one.end() == Status.MQ_ERROR_QUEUE_DELETED
     assert two.get() == Status.MQ_ERROR_QUEUE_DELETED
@@ -95,7 +95,7 @@ def test_when_another_receiver_has_taken_over_peeking_goes_on_and_receiving_does
     world.came(3, 3)
     one, looker = world.reader("one").opened(), world.reader("two").peeking()
     assert one.get() == 1
-    world.do(world.server.lost(world.box, Status.MQ_ERROR_STALE_HANDLE, receivers_only=True))
+    world.do(world.server.end_use(world.box, Status.MQ_ERROR_STALE_HANDLE, receivers_only=True))
     assert one.end() == Status.MQ_ERROR_STALE_HANDLE
     assert world.taken == []
     assert looker.get(Action.PEEK_CURRENT) == 1

@@ -49,7 +49,7 @@ def dead(desk: Desk) -> list[tuple[str, str, bytes, int]]:
     """Reason, target, body and message identifier of each dead letter."""
     return [
         (moved.row.reason, moved.row.target, stored.message.body, stored.message.uniquifier)
-        for moved in desk.outbox.waiting.moved(0, 100_000)
+        for moved in desk.outbox.waiting.moved_groups(0, 100_000)
         for stored in moved.messages or []
     ]
 
@@ -166,7 +166,7 @@ def test_dead_letters_of_several_queues_and_reasons(desk: Desk, sizes: None) -> 
     )
     assert result == CommitResult(0, 0, 4)
     found = sorted((moved.row.destination, moved.row.kind, moved.row.reason, moved.row.target, moved.keys)
-                   for moved in desk.outbox.waiting.moved(0, 100))  # fmt: skip
+                   for moved in desk.outbox.waiting.moved_groups(0, 100))  # fmt: skip
     assert found == [
         (A, "plain", "position-conflict", DEADLETTER, [None]),
         (A, "stream", "key-conflict", "private$/failed", ["k"]),

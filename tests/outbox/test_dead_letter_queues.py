@@ -83,7 +83,7 @@ def test_they_are_handed_over_in_the_order_in_which_they_died(desk: Desk) -> Non
     bury(desk, 1, 1)
     found, cursors = [], LetterCursors(desk.outbox.database, desk.outbox.waiting.letters_for)
     while (number := cursors.next(FAILED)) is not None:
-        moved = next(desk.outbox.waiting.moved(number - 1, 1))
+        moved = next(desk.outbox.waiting.moved_groups(number - 1, 1))
         assert (moved.row.target, class_of_end(moved.row)) == (FAILED, None)
         found.append(bodies(moved.messages or []))
         cursors.handed(FAILED, number)

@@ -163,7 +163,7 @@ def test_a_dead_letter_keeps_the_message_as_it_came(desk: Desk) -> None:
     desk.sender.drop(A, "stream", NOW)
     desk.save()
     assert desk.read() == []
-    ((moved, letters, _),) = desk.outbox.waiting.moved(0, 10)
+    ((moved, letters, _),) = desk.outbox.waiting.moved_groups(0, 10)
     assert [letter.message.id for letter in letters] == [message(1).id, message(2).id]
     assert moved.reason == "dropped"
 
@@ -200,7 +200,7 @@ def dead(desk: Desk) -> list[tuple[str, str, int, bytes, str]]:
             letter.message.body,
             letter.message.label or "",
         )
-        for moved, letters, _ in desk.outbox.waiting.moved(0, 100)
+        for moved, letters, _ in desk.outbox.waiting.moved_groups(0, 100)
         for letter in letters or []
     ]
 
@@ -271,7 +271,7 @@ def test_a_row_that_cannot_be_read_again_is_told_alone(desk: Desk, tmp_path: Pat
     assert [stored.message.uniquifier for stored in desk.read(B)] == [1004]
     desk.sender.drop(A, "stream", NOW)
     desk.save()
-    assert [letters for _, letters, _ in desk.outbox.waiting.moved(0, 10)][-1] is None, (
+    assert [letters for _, letters, _ in desk.outbox.waiting.moved_groups(0, 10)][-1] is None, (
         "told as damaged, and no error"
     )
 

@@ -64,7 +64,7 @@ def test_dead_letters_that_are_damaged_hide_no_others(
     bury(desk, A, 1, 4)
     bury(desk, B, 1, 2)
     with caplog.at_level(logging.ERROR):
-        first, second, third = desk.outbox.waiting.moved(0, 100)
+        first, second, third = desk.outbox.waiting.moved_groups(0, 100)
     assert (first.row.destination, [stored.message.body for stored in first.messages or []]) == (
         A,
         [b"0 0", b"0 1", b"0 2"],

@@ -164,7 +164,7 @@ def test_finished_and_dead_messages_against_an_oracle(desk: Desk) -> None:
             "one queue: as many identifiers"
         )
         assert_nothing_invisible(desk)
-    moved = list(desk.outbox.waiting.moved(0, 10**9))
+    moved = list(desk.outbox.waiting.moved_groups(0, 10**9))
     told = [
         (m.serial, m.message.body, row.reason, row.fate)
         for row, messages, _ in moved
@@ -193,7 +193,7 @@ def test_a_dead_letter_says_why_when_and_what(desk: Desk) -> None:
     desk.at += 7
     (outcome,) = desk.save()
     assert outcome.letter.run == SerialRun(STREAM, 1, 1)
-    ((row, messages, keys),) = desk.outbox.waiting.moved(0, 100)
+    ((row, messages, keys),) = desk.outbox.waiting.moved_groups(0, 100)
     assert (row.fate, row.reason, row.status, row.target, row.moved_at, row.rows) == (
         "dead",
         "refused",
@@ -217,7 +217,7 @@ def test_a_dead_letter_says_why_when_and_what(desk: Desk) -> None:
     desk.at += DEAD_LETTER_DAYS * DAY + 1
     while desk.outbox.sweep(desk.at):
         pass
-    assert list(desk.outbox.waiting.moved(0, 100)) == []
+    assert list(desk.outbox.waiting.moved_groups(0, 100)) == []
     assert_nothing_invisible(desk)
 
 
@@ -228,9 +228,9 @@ def test_a_large_run_dies_without_being_copied(desk: Desk) -> None:
     desk.save()
     after = {n for (n,) in desk.outbox.database.connection.execute("SELECT id FROM data")}
     assert before == after
-    assert [m.message.body for _, ms, _ in desk.outbox.waiting.moved(0, 10**6) for m in ms] == [
-        b"%d" % n for n in range(2_000)
-    ]
+    assert [
+        m.message.body for _, ms, _ in desk.outbox.waiting.moved_groups(0, 10**6) for m in ms
+    ] == [b"%d" % n for n in range(2_000)]
     assert desk.sender.forget(A, "stream")
     desk.save()
     assert desk.outbox.queue_rows() == []

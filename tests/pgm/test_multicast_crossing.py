@@ -265,7 +265,7 @@ def test_the_next_gateway_goes_on_where_the_last_one_was() -> None:
     group.opened(KEY, 7)
     group.opened(other, 3)
     assert group.places() == [ResumePlace(KEY, 7), ResumePlace(other, 3)]
-    group.told(KEY, 2**32 - 1)
+    group.note_reported(KEY, 2**32 - 1)
     group.ended(other)
     assert group.places() == [ResumePlace(KEY, 0)]
 

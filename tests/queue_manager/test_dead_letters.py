@@ -141,7 +141,7 @@ def test_what_is_handed_over_once_more_makes_no_second_row(tmp_path: Path) -> No
         sender.has(4, 1, 2, 3)
         for _ in range(2):
             manager.outgoing.dead_came.set()
-            await until(lambda: not letters._came.is_set() and end(manager) == 3)
+            await until(lambda: not letters._is_woken.is_set() and end(manager) == 3)
             await asyncio.sleep(0.05)
         assert end(manager) == 3
 

@@ -498,10 +498,10 @@ def test_no_start_renews_the_limit_of_what_is_forwarded(tmp_path: Path) -> None:
 
     async def second(manager: QueueManager) -> None:
         assert await take(manager, "b") == 503
-        manager.receiver.forward_room.told({}, [], begins=True)
+        manager.receiver.forward_room.update({}, [], begins=True)
         await manager.leases.forwarded(manager.epoch, 0)
         assert await take(manager, "b") == 503, "it has not read the log"
-        manager.receiver.forward_room.told(
+        manager.receiver.forward_room.update(
             {"http://other.example/msmq/a": "peer"}, [], begins=False
         )
         await manager.leases.forwarded(manager.epoch, 1)

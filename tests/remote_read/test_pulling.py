@@ -137,12 +137,12 @@ async def pull(seed: int) -> tuple[int, int]:
                     await mover.batches(remote, 1.0, goes_on=lambda: rng.random() < 0.8)
                 check(queue, disk)
         except (RemoteLostError, RemoteReadError):
-            mover.lost()
+            mover.on_connection_lost()
         except KilledError:
             queue.unanswered_ends |= disk.in_doubt()
             mover = Mover(disk, disk.after_a_kill(), told=troubles.append)
         else:
-            mover.lost()
+            mover.on_connection_lost()
         for number in range(1, queue.connections + (1 if calm else 0)):
             if calm or rng.random() < 0.3:
                 queue.miss(

@@ -130,12 +130,12 @@ async def cut_at(step: int, how: str, late: str, thief: str, calls_at_once: int)
             ):
                 await mover.batches(remote, 1.0, goes_on=lambda: True)
         except RemoteLostError:
-            mover.lost()
+            mover.on_connection_lost()
         except KilledError:
             queue.unanswered_ends |= disk.in_doubt()
             mover = Mover(disk, disk.after_a_kill(), told=pytest.fail)
         else:
-            mover.lost()
+            mover.on_connection_lost()
         if turn == 0 or late == "at once":
             for number in range(
                 1, queue.connections if turn == 0 and late == "late" else queue.connections + 1
@@ -325,7 +325,7 @@ def test_what_was_copied_and_is_moved_then_is_no_second_row():
     assert sorted(disk.rows) == [1, 2, 3]
     assert not queue.messages
     assert not disk.copied_keys
-    assert mover.moved == 1
+    assert mover.rows_made == 1
 
 
 def test_what_was_copied_is_no_second_row_when_the_end_of_another_is_in_doubt():
@@ -352,7 +352,7 @@ def test_what_was_copied_is_no_second_row_when_the_end_of_another_is_in_doubt():
             await mover.batch(
                 await GatewayQueue.open(Losing(queue, None), FORMAT, receive=True), 1.0
             )
-        mover.lost()
+        mover.on_connection_lost()
         assert len(mover.kept) == 1, "of what is a row nothing is kept"
         await mover.look_up(await GatewayQueue.open(Connection(queue, None), FORMAT, receive=True))
 

@@ -211,7 +211,7 @@ def test_a_gateway_s_death_ends_every_connection_and_then_every_association() ->
             received.association.open(f"of {received.association.id}")
         old[0].respond(1, b"answer")
         scene.way.is_open = False
-        scene.readers.lost()
+        scene.readers.on_gateway_lost()
         scene.way = Way()
         assert scene.call(1, 1, association=1) is not old[0], (
             "numbers of the next gateway are its own"
@@ -241,7 +241,7 @@ def test_a_close_ends_at_once_what_a_death_has_left_over() -> None:
     def dialogue(scene: Scene) -> None:
         for connection in range(1, 3_001):
             scene.call(connection, 1, association=connection)
-        scene.readers.lost()
+        scene.readers.on_gateway_lost()
         scene.readers.close()
         assert len(scene.service.events) == 6_000
         assert scene.service.connections == {}

@@ -84,7 +84,7 @@ def test_what_comes_is_told_a_slice_in_a_turn():
     async def main() -> None:
         turns = Turns()
         it = served(turns, asyncio.Lock())
-        assert await it._told()
+        assert await it._report_next()
         assert turns.taken == [ArrivedRun(n % 8, n, n) for n in range(1, ROWS + 1)]
         assert max(turns.runs.values()) <= SLICE_RUNS
         assert it.view.known == ROWS
@@ -106,8 +106,8 @@ def test_holes_of_a_transactional_queue_are_no_messages():
             state=transactional,
             waiting=SimpleNamespace(holes=holes),
         )
-        it._came = lambda view, runs: turns.took(runs)
-        assert await it._told()
+        it._on_arrived = lambda view, runs: turns.took(runs)
+        assert await it._report_next()
         assert [(each.first, each.last) for each in turns.taken] == list(holes.gaps(1, end))
         assert {each.priority for each in turns.taken} == {0}
         assert max(turns.runs.values()) <= SLICE_RUNS
@@ -115,7 +115,7 @@ def test_holes_of_a_transactional_queue_are_no_messages():
         holes.add(end - 1, end)
         turns.taken.clear()
         it.view.known = end - 2
-        assert await it._told()
+        assert await it._report_next()
         assert (turns.taken, it.view.known) == ([], end)
 
     asyncio.run(main())

@@ -36,7 +36,7 @@ class Owner:
     def answered(self, send: Send, answer: PeerAnswer) -> None:
         self.told.append((send, answer.status, answer.reason, answer.retry_after))
 
-    def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
+    def on_connection_lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
         self.told.append(("lost", unanswered, silent))
 
 

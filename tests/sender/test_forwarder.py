@@ -135,7 +135,7 @@ def test_a_cursor_that_another_try_moved_is_read_on_from(tmp_path: Path) -> None
     ) -> None:
         await reached(told, 2)
         found._read_to = ForwardPlace("e", 1)
-        found.came()
+        found.note_new_rows()
         while found._read_to != ForwardPlace("e", 2):
             await asyncio.sleep(0.01)
         (queue,) = dispatcher.sender
@@ -164,7 +164,7 @@ def test_a_row_for_a_destination_without_room_fails_alone(
             )
             assert not committed.without_room
         forwarded.rows += Rows(TO, TO, TO + "2", TO).rows
-        found.came()
+        found.note_new_rows()
         await reached(told, 4)
         assert outbox.database.connection.execute("SELECT destination FROM moved").fetchall() == []
         assert [
@@ -416,7 +416,7 @@ def test_how_far_it_is_is_told_again_when_there_is_nothing_new(tmp_path: Path) -
     ) -> None:
         await reached(told, 2)
         assert told.empty()
-        found.came()
+        found.note_new_rows()
         assert await told.get() == ForwardPlace("e", 2)
 
     run(tmp_path, Rows(TO, TO), body)
@@ -432,7 +432,7 @@ def test_what_is_held_is_not_taken_over_until_it_is_released(tmp_path: Path) -> 
         await reached(told, 2)
         assert await found.hold() == ForwardPlace("e", 2)
         rows.rows.append(rows.rows[0]._replace(sequence=3))
-        found.came()
+        found.note_new_rows()
         await asyncio.sleep(0.2)
         assert read_to(outbox.database) == ForwardPlace("e", 2)
         found.release()
@@ -453,7 +453,7 @@ def test_who_holds_and_dies_holds_nothing_up(
         await reached(told, 1)
         await found.hold()
         rows.rows.append(rows.rows[0]._replace(sequence=2))
-        found.came()
+        found.note_new_rows()
         await reached(told, 2)
 
     run(tmp_path, rows, body)

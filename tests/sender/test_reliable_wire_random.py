@@ -274,7 +274,7 @@ class World:
 
     def go_on(self) -> None:
         """An operator lets it go on; where a sequence is lost, what is in doubt goes again by that word."""
-        if self.wire._lost:
+        if self.wire._lost_because:
             self.allowed |= {
                 serial for number, serial in self.wire._book.saved().items() if number > 0
             }

@@ -205,7 +205,7 @@ def test_what_is_remembered_has_an_end() -> None:
         assert changes.dead_letters
         assert desk.sender.forget(url, "stream")
     desk.found.look()
-    assert (desk.found._known, desk.found._names, desk.found._near, desk.found._told._keys) == (
+    assert (desk.found._known, desk.found._names, desk.found._near, desk.found._logged._keys) == (
         {},
         {},
         {},

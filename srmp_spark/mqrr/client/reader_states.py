@@ -86,7 +86,7 @@ class Prepare(NamedTuple):
 
 
 class Disconnect(NamedTuple):
-    """Order to close the transport, then call :meth:`.RemoteReader.lost`."""
+    """Order to close the transport, then call :meth:`.RemoteReader.connection_lost`."""
 
 
 ReaderEffect = Connect | Prepare | Disconnect

@@ -233,7 +233,7 @@ class RemoteReader:
             return self._outcomes(self._engine.handle_timer(now), now)
         return self._fail(unreachable(self._where, "")) if now >= self._deadline else []
 
-    def lost(self, reason: str = "the transport connection is gone") -> list[Outcome]:
+    def connection_lost(self, reason: str = "the transport connection is gone") -> list[Outcome]:
         """Note that the transport is gone, or is closed now, and return the outcomes of calls.
 
         After :class:`.Disconnect` from the endpoint mapper, the connection goes on.
@@ -306,7 +306,7 @@ class RemoteReader:
             what = f"{self.host} serves no remote read: {found.explain()}"
             self._fail(refused(found.status, what))
             return
-        self._engine.lost()
+        self._engine.connection_lost()
         self._move(ReaderEvent.PORT_FOUND)
 
     def _move(self, event: ReaderEvent) -> None:
@@ -319,7 +319,7 @@ class RemoteReader:
         if self._state is ReaderState.CLOSED:
             return []
         self._move(ReaderEvent.FAILED)
-        self._engine.lost()
+        self._engine.connection_lost()
         self.failure = error
         failures: list[Outcome] = [
             Failure(number, RemoteLostError(str(error))) for number in self._calls

@@ -349,7 +349,9 @@ class ClientConnection:
             self._close(ClientEvent.TIMED_OUT, "the server did not answer in time")
         return self._take_results()
 
-    def lost(self, reason: str = "the transport connection is gone") -> list[ClientResult]:
+    def connection_lost(
+        self, reason: str = "the transport connection is gone"
+    ) -> list[ClientResult]:
         """Close this connection because the transport is lost or about to be closed.
 
         Returns the results, among them :class:`ClientConnectionClosed` unless it was returned

@@ -5,7 +5,7 @@ Theory of operation: :mod:`.server_states`. The owner passes received bytes to
 of :meth:`ServerConnection.data_to_send`. A negotiation or a request that has begun has a deadline
 (:meth:`ServerConnection.timer`). A call that blocks, such as a read that waits for a message, does
 not block this connection. When the transport is lost, the owner calls
-:meth:`ServerConnection.lost`.
+:meth:`ServerConnection.connection_lost`.
 """
 
 from __future__ import annotations
@@ -253,7 +253,9 @@ class ServerConnection:
         del self._calls[call_id]
         return True
 
-    def lost(self, reason: str = "the transport connection is gone") -> list[ConnectionEvent]:
+    def connection_lost(
+        self, reason: str = "the transport connection is gone"
+    ) -> list[ConnectionEvent]:
         """Close this connection because the transport is lost or about to be closed.
 
         All its calls end. If it was the last connection of its association, the association ends

@@ -42,8 +42,8 @@ class QueueView(Protocol):
     def is_behind(self) -> bool:
         """Return whether the queue has messages that its owner did not yet report to the server.
 
-        If the result is True, the owner calls :meth:`.RemoteReadServer.came` later in any case, at
-        the latest when the result would be False.
+        If the result is True, the owner calls :meth:`.RemoteReadServer.add_arrived` later in any
+        case, at the latest when the result would be False.
         """
         ...
 

@@ -478,13 +478,13 @@ class Receiving:
                 queue.stop_waiting(request)
                 self._found(descriptor, request, found)
 
-    def came(self, queue: SharedQueue, runs: Iterable[ArrivedRun]) -> None:
+    def add_arrived(self, queue: SharedQueue, runs: Iterable[ArrivedRun]) -> None:
         """Add messages that arrived in the queue, and give them to waiting requests.
 
         When all messages of the queue are known, requests that do not want to wait are answered.
         """
         runs = tuple(runs)
-        queue.came(runs)
+        queue.add_arrived(runs)
         if queue.waiting:
             self.satisfy(queue, in_order(runs))
         if queue.view.is_behind():

@@ -2,7 +2,7 @@
 
     effects = server.call(connection, received, now)       a CallReceived of the RPC layer
     effects = server.opened(opening, view, positions, now) the result of an effect
-    effects = server.came(view, runs, now)                 messages arrived
+    effects = server.add_arrived(view, runs, now)          messages arrived
     server.timer(), server.handle_timer(now)
 
 ``connection`` names the transport connection of a call. The name is returned with the answer and
@@ -256,8 +256,8 @@ class RemoteReadServer:
         The opening can still fail, for example because of another handle's share mode.
 
         The owner holds the queue if the handle may receive. ``positions`` are all messages in the
-        queue; from now on they belong to the server. Later messages are reported with :meth:`came`.
-        For a queue that is already open ``positions`` is ignored.
+        queue; from now on they belong to the server. Later messages are reported with
+        :meth:`add_arrived`. For a queue that is already open ``positions`` is ignored.
         """
         asked = self._openings.pop(opening)
         receive = asked.access == ACCESS_RECEIVE
@@ -462,15 +462,15 @@ class RemoteReadServer:
         self._receiving.not_stored(storing, status)
         return self._take_effects()
 
-    def came(self, view: QueueView, runs: Iterable[ArrivedRun], now: float) -> list[Effect]:
+    def add_arrived(self, view: QueueView, runs: Iterable[ArrivedRun], now: float) -> list[Effect]:
         """Add messages that arrived in a queue, and return the effects."""
         self._receiving.handle_timer(now)
         queue = self._queues.get(view)
         if queue is not None:
-            self._receiving.came(queue, runs)
+            self._receiving.add_arrived(queue, runs)
         return self._take_effects()
 
-    def lost(
+    def end_use(
         self, view: QueueView, status: Status, *, receivers_only: bool = False
     ) -> list[Effect]:
         """End the use of a queue that was deleted or has another receiver; return the effects.

@@ -120,7 +120,7 @@ class SharedQueue:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def came(self, runs: Iterable[ArrivedRun]) -> None:
+    def add_arrived(self, runs: Iterable[ArrivedRun]) -> None:
         """Add messages that arrived, each run after all messages of its priority.
 
         Raises :class:`LocalProtocolError` as :meth:`.Positions.add` does.

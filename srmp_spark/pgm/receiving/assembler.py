@@ -79,7 +79,7 @@ class Assembler:
             else LossReason.INCOMPLETE
         )
 
-    def lost(self, first: int, last: int, reason: LossReason) -> None:
+    def add_loss(self, first: int, last: int, reason: LossReason) -> None:
         """Process the next numbers, ``first`` to ``last`` included, as lost for ``reason``.
 
         The loss is reported when it can no longer continue, or at :meth:`flush`.

@@ -155,7 +155,7 @@ class ReceiveWindow:
         self.deliver()
         # No number before it is left, so ``next`` is ``lead + 1``: the rest was never on any list.
         if number > self.lead + 1:
-            self._assembler.lost(self.next, number - 1, reason)
+            self._assembler.add_loss(self.next, number - 1, reason)
             self.next, self.lead = number, number - 1
 
     def finish(self, reason: LossReason) -> None:
@@ -205,7 +205,7 @@ class ReceiveWindow:
                 if reason is None:
                     return
                 self._charge(-REPAIR_COST)
-                assembler.lost(number, number, reason)
+                assembler.add_loss(number, number, reason)
             self.next = number + 1
         self.has_ready = self.next in packets or self._repairs.is_lost(self.next)
 

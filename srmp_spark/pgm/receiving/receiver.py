@@ -78,12 +78,12 @@ class PgmReceiver:
         if isinstance(packet, Data):
             session = self._session(SessionKey(source, packet.tsi), now)
             if session is None:
-                return self._taken()
+                return self._take_outputs()
             session.data(packet, now)
         elif isinstance(packet, Spm):
             session = self._session(SessionKey(source, packet.tsi), now)
             if session is None:
-                return self._taken()
+                return self._take_outputs()
             successor = session.spm(packet, now)
             if successor is not None:
                 session = self._succeeded(session, successor, packet, now)
@@ -110,7 +110,7 @@ class PgmReceiver:
             return []
         if not session.is_quiet and (when := session.next_timer()) < session.armed_at:
             self._arm(session, when)
-        return self._taken()
+        return self._take_outputs()
 
     def _arm(self, session: IncomingSession, when: float) -> None:
         """Set the timer of ``session`` to the time ``when``.
@@ -161,7 +161,7 @@ class PgmReceiver:
             session = self._begin(key, now)
             session.resume(first)
             self._arm(session, session.next_timer())
-        return self._taken()
+        return self._take_outputs()
 
     def _succeeded(
         self, session: IncomingSession, successor: Spm, spm: Spm, now: float
@@ -215,7 +215,7 @@ class PgmReceiver:
                 continue
             session.poll(now)
             self._arm(session, session.next_timer())
-        return self._taken()
+        return self._take_outputs()
 
     def next_timer(self) -> float | None:
         """Return the time at which :meth:`poll` has something to do, or ``None`` for never.
@@ -224,7 +224,7 @@ class PgmReceiver:
         """
         return self._timers.next()
 
-    def _taken(self) -> list[Output]:
+    def _take_outputs(self) -> list[Output]:
         out = self._out[:]
         self._out.clear()
         return out

@@ -99,7 +99,7 @@ class Repairs:
             self._repairs[number] = Repair(now + settings.repair_secs)
             self._timers.set(number, when)
 
-    def heard(self, number: int, event: RepairEvent, now: float) -> None:
+    def on_nak_or_ncf(self, number: int, event: RepairEvent, now: float) -> None:
         """Process an NCF, or a NAK of another receiver, for ``number``.
 
         ``event`` states which of the two was received. The packet is ignored if the number is not

@@ -159,7 +159,7 @@ class IncomingSession:
                 LossReason.RESET,
                 SessionEnded(self.key, EndReason.RESET, spm.options.reset.error_code),
             )
-        self._told()
+        self._end_if_delivered()
         return None
 
     def _reachable(self, path: Nla) -> Nla:
@@ -218,7 +218,7 @@ class IncomingSession:
             self._last = max(self._last, number)
         if data.options.fin:
             self._finishing(number)
-        self._told()
+        self._end_if_delivered()
 
     def _note_behind(self, data: Data) -> None:
         if self._behind is None and not data.is_repair:
@@ -233,7 +233,7 @@ class IncomingSession:
             return
         event = RepairEvent.NCF if nak.type is PacketType.NCF else RepairEvent.NAK
         for number in nak.numbers:
-            self._repairs.heard(unwrap(number, self.window.lead), event, now)
+            self._repairs.on_nak_or_ncf(unwrap(number, self.window.lead), event, now)
 
     def _open(self, first: int, trail: int, join: int | None) -> ReceiveWindow:
         """Open the window at number ``first`` (6.1: RXW_TRAIL_INIT), and return it.
@@ -277,7 +277,7 @@ class IncomingSession:
         if now >= self.heard_at + self._settings.session_idle:
             self.fell_silent()
         else:
-            self._told()
+            self._end_if_delivered()
 
     def fell_silent(self) -> None:
         """End the session because its source is silent. Missing numbers are reported as lost."""
@@ -334,7 +334,7 @@ class IncomingSession:
 
     # --- the end of the session -------------------------------------------------------------------
 
-    def _told(self) -> None:
+    def _end_if_delivered(self) -> None:
         """End the session if all its data up to OPT_FIN are delivered, and report losses now.
 
         Called after each step.

@@ -276,6 +276,6 @@ def _outgoing_counters(manager: QueueManager) -> list[Gauge]:
             "srmp_pgm_lost_packets",
             "PGM packets whose messages are no rows of the queue. reason is that of pgm_loss.",
             ("queue", "reason"),
-            ports.lost,
+            ports.lost_packets,
         ),
     ]

@@ -167,7 +167,7 @@ class GatewayLink(ChildLink[Ping, GatewayEvent], Generic[_Out, _In]):
 
     async def _connect(self, ours: socket.socket) -> None:
         made: Channel[_Out, _In] = Channel(
-            self._types, self._on_message, lambda: self._lost(made), self._on_room
+            self._types, self._on_message, lambda: self._on_channel_lost(made), self._on_room
         )
         await self._loop.create_unix_connection(lambda: made, sock=ours)
         before, self.channel = self.channel, made
@@ -181,7 +181,7 @@ class GatewayLink(ChildLink[Ping, GatewayEvent], Generic[_Out, _In]):
         except Exception:  # The gateway is up nevertheless.
             log.exception("%s.on_up_failed", self.noun)
 
-    def _lost(self, channel: Channel[_Out, _In]) -> None:
+    def _on_channel_lost(self, channel: Channel[_Out, _In]) -> None:
         if self.channel is channel:
             self.channel = None
             self._on_lost()

@@ -48,7 +48,7 @@ class HeardGroup:
         """Record that a session begins at the number ``first``."""
         self._next[session] = first
 
-    def told(self, session: SessionKey, last: int) -> None:
+    def note_reported(self, session: SessionKey, last: int) -> None:
         """Record that all packets of a session up to the number ``last`` (included) were reported.
 
         The gateway has reported them to the main process, and the next gateway resumes after them.

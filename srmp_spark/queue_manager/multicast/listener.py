@@ -124,9 +124,9 @@ class GroupListener:
         self._has_begun = False
         self.pending_bytes = 0
         """Octets of APDUs that crossed and are not settled yet."""
-        self._told: dict[SessionKey, SourceFigures] = {}
+        self._reported_figures: dict[SessionKey, SourceFigures] = {}
         """For each session the figures that were sent to the main process last."""
-        self._told_totals: dict[str, int] = {}
+        self._reported_totals: dict[str, int] = {}
         self._lines = TokenBucket(LINES_PER_SECOND, LINES_PER_SECOND, time.monotonic())
         self._refusals = 0
         """Packets of refused sources since the last warning about refused sources."""
@@ -438,11 +438,11 @@ class GroupListener:
         One message holds at most FIGURES_AT_ONCE sources. Nothing is yielded if nothing changed.
         """
         sources, totals = self._sources(), self._totals()
-        changed = [each for key, each in sources.items() if self._told.get(key) != each]
-        gone = [key for key in self._told if key not in sources]
-        if not changed and not gone and totals == self._told_totals:
+        changed = [each for key, each in sources.items() if self._reported_figures.get(key) != each]
+        gone = [key for key in self._reported_figures if key not in sources]
+        if not changed and not gone and totals == self._reported_totals:
             return
-        self._told, self._told_totals = sources, totals
+        self._reported_figures, self._reported_totals = sources, totals
         for at in range(0, max(1, len(changed)), FIGURES_AT_ONCE):
             yield Figures(
                 self._group, totals, changed[at : at + FIGURES_AT_ONCE], gone if at == 0 else []

@@ -187,15 +187,15 @@ class MulticastPorts:
             return
         group = self.groups[message.group]
         if isinstance(message, MulticastArrived):
-            group.told(message.session, message.last)
+            group.note_reported(message.session, message.last)
             delivery = UndecidedMulticast(message, self._settlement, self._refused)
             self._inbox.accept(delivery, group.address.format_name)
         elif isinstance(message, ApduRefused):
-            group.told(message.session, message.last)
+            group.note_reported(message.session, message.last)
             self._inbox.tell(message.session, group.address.format_name, message)
             self._refused(message)
         elif isinstance(message, Lost):
-            group.told(message.session, message.last)
+            group.note_reported(message.session, message.last)
             self._note(
                 group,
                 message.session,
@@ -270,7 +270,7 @@ class MulticastPorts:
                 if what not in ("message", "lost"):
                     yield (each.queue, what), count
 
-    def lost(self) -> Readings:
+    def lost_packets(self) -> Readings:
         """Yield the readings of ``srmp_pgm_lost_packets_total``, by queue and reason."""
         yield from self.losses.packets.items()
 

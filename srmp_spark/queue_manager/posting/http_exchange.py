@@ -65,7 +65,9 @@ class Owner(Protocol[R_contra]):
     def answered(self, request: R_contra, answer: PeerAnswer, /) -> None:
         """Handle the complete ``answer`` to the oldest request."""
 
-    def lost(self, unanswered: Sequence[R_contra], why: str, /, *, silent: bool) -> None:
+    def on_connection_lost(
+        self, unanswered: Sequence[R_contra], why: str, /, *, silent: bool
+    ) -> None:
         """Handle the end of the connection, which is reported once.
 
         ``unanswered`` are the requests without an answer, and ``why`` is the reason.
@@ -198,7 +200,7 @@ class Exchange(asyncio.Protocol, Generic[R]):
         # Close first: the next request of the owner must not use this connection.
         rest = self._close()
         self._owner.answered(request, answer)
-        self._owner.lost(rest, "the peer closes after this answer", silent=True)
+        self._owner.on_connection_lost(rest, "the peer closes after this answer", silent=True)
 
     def _close(self) -> list[R]:
         self._over = True
@@ -210,14 +212,14 @@ class Exchange(asyncio.Protocol, Generic[R]):
 
     def _end(self, why: str, *, silent: bool) -> None:
         if not self._over:
-            self._owner.lost(self._close(), why, silent=silent)
+            self._owner.on_connection_lost(self._close(), why, silent=silent)
 
 
 class LostError(SrmpSparkError):
     """Raised when a connection ends without an answer.
 
     ``left`` states that a part of the request may have reached the peer, and ``silent`` is that of
-    :meth:`Owner.lost`.
+    :meth:`Owner.on_connection_lost`.
     """
 
     def __init__(self, why: str, *, left: bool, silent: bool = False) -> None:
@@ -255,7 +257,7 @@ class AwaitedExchange(Exchange[None]):
         if self._awaited is not None and not self._awaited.done():
             self._awaited.set_result(answer)
 
-    def lost(self, unanswered: Sequence[None], why: str, /, *, silent: bool) -> None:
+    def on_connection_lost(self, unanswered: Sequence[None], why: str, /, *, silent: bool) -> None:
         """Tell the caller of :meth:`ask` that there is no answer."""
         if unanswered and self._awaited is not None and not self._awaited.done():
             self._awaited.set_exception(LostError(why, left=True, silent=silent))

@@ -256,7 +256,7 @@ class Puller:
     @property
     def pulled(self) -> int:
         """Return the number of rows that were made since the start of the process."""
-        return self._mover.moved + (0 if self._copier is None else self._copier.moved)
+        return self._mover.rows_made + (0 if self._copier is None else self._copier.rows_made)
 
     @property
     def taken_in_doubt(self) -> int:
@@ -341,7 +341,7 @@ class Puller:
                 self._error = f"{type(error).__name__}: see the log"
                 self._failed_at = self._manager.clock.monotonic()
             finally:
-                self._mover.lost()
+                self._mover.on_connection_lost()
             if self._stopping.is_set():
                 return
             before, did = did, self._mover.ended + self.pulled

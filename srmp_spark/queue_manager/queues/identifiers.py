@@ -44,7 +44,7 @@ class Identifiers:
         self._next, self._last = 1, 0
         """Next and last number of the block from which :meth:`take` gives numbers out."""
         self._lock = asyncio.Lock()
-        self._told = False
+        self._is_warned = False
 
     @property
     def left(self) -> int:
@@ -70,8 +70,8 @@ class Identifiers:
                 503, IDENTIFIERS_USED_UP, f"message identifiers end at {state.IDENTIFIER_MAX}", hint
             )
         self._promised += count
-        if self.left < FEW and not self._told:
-            self._told = True
+        if self.left < FEW and not self._is_warned:
+            self._is_warned = True
             log.warning(
                 "identifiers.few left=%d: they end for good; plan a new data directory", self.left
             )

@@ -33,7 +33,7 @@ class Events:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._lock = threading.Lock()
-        self._told: dict[tuple[str, str], int] = {}
+        self._reported: dict[tuple[str, str], int] = {}
 
     def tell(self, event: StateEvent) -> None:
         """Send an event to the main process. Any thread may call this; it raises no error.
@@ -60,14 +60,16 @@ class Events:
                 for queue, sequence in found.items()
             }
             changed = [
-                (key, sequence) for key, sequence in last.items() if self._told.get(key) != sequence
+                (key, sequence)
+                for key, sequence in last.items()
+                if self._reported.get(key) != sequence
             ]
             while len(changed) > EVENT_QUEUES_MAX:
                 part, changed = changed[:EVENT_QUEUES_MAX], changed[EVENT_QUEUES_MAX:]
                 yield PositionsSynced(_by_epoch(part))
             # Damage was sent in events of its own.
             event = replace(event, sequences=_by_epoch(changed), damaged={})
-            self._told = last
+            self._reported = last
         yield event
 
 

@@ -57,7 +57,7 @@ class Called(msgspec.Struct, tag=True, frozen=True):
     identity: str | None
     """Account that signed in; ``None`` if no sign-in is required."""
     auth_level: int
-    taken: int
+    bytes_taken: int
     """Bytes of answers that the reader has taken, as in :class:`AnswersTaken`."""
 
 
@@ -82,7 +82,7 @@ class AnswersTaken(msgspec.Struct, tag=True, frozen=True):
     """Tells the main process how many bytes of answers a reader has taken."""
 
     connection: int
-    taken: int
+    bytes_taken: int
     """Bytes of all stubs of this connection that were sent to the reader so far."""
 
 

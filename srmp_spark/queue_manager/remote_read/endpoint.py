@@ -8,9 +8,9 @@ loop, for all readers together, in the order of their arrival. The rest waits, a
 not read. Nothing is processed while the receiver of the calls has no room for them.
 
 An answer counts until its reader has taken it, which means: its bytes have left this process
-(:meth:`RpcConnection.taken`). The main process reads no further message for a reader that does not
-take its answers (:mod:`.readers`). A reader that takes nothing for ANSWER_SECONDS is closed, which
-unlocks its messages. All readers together may leave HELD_MAX bytes untaken.
+(:meth:`RpcConnection.bytes_taken`). The main process reads no further message for a reader that
+does not take its answers (:mod:`.readers`). A reader that takes nothing for ANSWER_SECONDS is
+closed, which unlocks its messages. All readers together may leave HELD_MAX bytes untaken.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class CallReplies(Protocol):
         """Send the fault ``status`` as the answer of the call ``call_id``."""
         ...
 
-    def taken(self) -> int:
+    def bytes_taken(self) -> int:
         """Return the number of bytes of all stubs so far that the reader has taken.
 
         These bytes count as reported.
@@ -131,7 +131,7 @@ class Service(Protocol):
         ...
 
     def answers_taken(self, key: Hashable) -> None:
-        """Notify the service that a reader has taken answers (:meth:`CallReplies.taken`)."""
+        """Notify the service that a reader has taken answers (:meth:`CallReplies.bytes_taken`)."""
         ...
 
     def call(self, key: Hashable, received: CallReceived) -> None:
@@ -301,14 +301,14 @@ class RpcConnection(asyncio.Protocol):
     __slots__ = (
         "_alarm",
         "_answered",
+        "_bytes_reported",
+        "_bytes_taken",
         "_endpoint",
         "_engine",
         "_flushes",
         "_is_behind",
         "_largest",
         "_peer_erred",
-        "_taken",
-        "_told",
         "_transport",
         "_unsent",
         "_write_paused",
@@ -340,9 +340,9 @@ class RpcConnection(asyncio.Protocol):
         """Bytes of the largest held answer, because the transport keeps an answer whole until its
         last byte is sent.
         """
-        self._taken = 0
+        self._bytes_taken = 0
         """Bytes of stubs that have left this process."""
-        self._told = 0
+        self._bytes_reported = 0
         """Bytes of stubs that were reported to the service as taken."""
         self.is_over = False
         """Whether the transport is gone, with everything that was written to it."""
@@ -455,7 +455,7 @@ class RpcConnection(asyncio.Protocol):
             # Answers that were given are still sent.
             self._flush()
             self._peer_erred = False
-            self._handle(self._engine.lost(reason))
+            self._handle(self._engine.connection_lost(reason))
             self._gone()
 
     def sweep(self, now: float) -> None:
@@ -510,14 +510,14 @@ class RpcConnection(asyncio.Protocol):
         self._engine.fail(call_id, status)
         self._flush_soon()
 
-    def taken(self) -> int:
+    def bytes_taken(self) -> int:
         """Return the number of bytes of all stubs so far that have left this process.
 
         They count as reported to the service from now on.
         """
         self.count_taken()
-        self._told = self._taken
-        return self._taken
+        self._bytes_reported = self._bytes_taken
+        return self._bytes_taken
 
     def count_taken(self) -> None:
         """Update the number of taken and held bytes.
@@ -531,7 +531,7 @@ class RpcConnection(asyncio.Protocol):
         if held < self.held:
             self.taken_at = self._endpoint.loop.time()
         self._hold(held)
-        self._taken = max(self._taken, self._answered - self._unsent - written)
+        self._bytes_taken = max(self._bytes_taken, self._answered - self._unsent - written)
 
     def _hold(self, held: int) -> None:
         """Set the bytes that this reader has not taken, in this object and in the port's total."""
@@ -542,7 +542,7 @@ class RpcConnection(asyncio.Protocol):
     def _tell_taken(self, least: int) -> None:
         """Notify the service if the reader has taken ``least`` or more unreported bytes."""
         self.count_taken()
-        if self._taken - self._told >= least and self in self._endpoint.connections:
+        if self._bytes_taken - self._bytes_reported >= least and self in self._endpoint.connections:
             self._endpoint.service.answers_taken(self)
 
     # --- events -----------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ class RpcFront:
     def answers_taken(self, key: Hashable) -> None:
         """Report to the main process how many bytes of answers the reader has taken."""
         caller = self._callers[key]
-        self._channel.send(AnswersTaken(caller.number, caller.replies.taken()))
+        self._channel.send(AnswersTaken(caller.number, caller.replies.bytes_taken()))
 
     def call(self, key: Hashable, received: CallReceived) -> None:
         """Pass a call to the main process, which answers it.
@@ -146,7 +146,7 @@ class RpcFront:
                 received.stub,
                 received.identity,
                 received.auth_level,
-                caller.replies.taken(),
+                caller.replies.bytes_taken(),
             )
         )
 

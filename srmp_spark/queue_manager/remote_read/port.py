@@ -93,7 +93,7 @@ class RpcPort:
             sockets,
             ToMain,
             self._on_message,
-            on_lost=self._readers.lost,
+            on_lost=self._readers.on_gateway_lost,
             on_room=self._service.has_room,
         )
 

@@ -132,8 +132,8 @@ class ServedQueue:
         self._manager = manager
         self._queue = queue
         self._turn = turn
-        self._came = came
-        self._deleted = deleted
+        self._on_arrived = came
+        self._on_deleted = deleted
         self.lock = asyncio.Lock()
         """Held while messages are reported to the server, so that each is reported exactly once."""
         self._kept: OrderedDict[int, ServedMessage] = OrderedDict()
@@ -221,10 +221,10 @@ class ServedQueue:
             ]
 
     async def _follow(self) -> None:
-        while await self._told():
+        while await self._report_next():
             pass
 
-    async def _told(self) -> bool:
+    async def _report_next(self) -> bool:
         """Wait for the next commit and report its messages, or report that the queue was deleted.
 
         Return whether the queue still exists. If the reader process fails, log it and pause.
@@ -234,11 +234,11 @@ class ServedQueue:
                 await self._queue.changed(FOLLOW_SECONDS)
             if self._manager.catalogue.get(self._queue.name) is not self._queue:
                 self.view.deleted = True
-                self._deleted(self.view)
+                self._on_deleted(self.view)
                 return False
             async with self.lock:
                 async for runs in self._news():
-                    self._came(self.view, runs)
+                    self._on_arrived(self.view, runs)
         except (ApiError, ConnectionResetError) as error:
             if isinstance(error, ApiError) and error.code == TRIMMED:
                 # Retention has removed these rows meanwhile.

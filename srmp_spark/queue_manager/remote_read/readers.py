@@ -77,7 +77,7 @@ class ToReaders(Protocol):
 class ServedReader:
     """One connection that has called: implements :class:`.service.CallAnswers`."""
 
-    __slots__ = ("_channel", "_given", "_number", "_readers", "_taken", "calls")
+    __slots__ = ("_bytes_taken", "_channel", "_given", "_number", "_readers", "calls")
 
     def __init__(self, readers: Readers, channel: ToReaders, number: int) -> None:
         """Represent the connection ``number`` of the gateway at the other end of ``channel``.
@@ -88,7 +88,7 @@ class ServedReader:
         self._channel = channel
         self._number = number
         self._given = 0
-        self._taken = 0
+        self._bytes_taken = 0
         self.calls: dict[int, Association[OpenQueue]] = {}
         """For each call that waits for an answer, by its number, the association whose handles it
         may open and close.
@@ -97,7 +97,7 @@ class ServedReader:
     @property
     def untaken(self) -> int:
         """Return the number of bytes of answers that were sent to the gateway and not taken."""
-        return self._given - self._taken
+        return self._given - self._bytes_taken
 
     def has_room(self) -> bool:
         """Return whether another message may be read for this reader.
@@ -119,10 +119,10 @@ class ServedReader:
 
         Return whether that is more than before.
         """
-        news = min(taken, self._given) - self._taken
+        news = min(taken, self._given) - self._bytes_taken
         if news <= 0:
             return False
-        self._taken += news
+        self._bytes_taken += news
         self._readers.untaken -= news
         return True
 
@@ -192,7 +192,7 @@ class Readers:
             association.connections = 1
             self._associations[message.association] = association
         reader.calls[message.call_id] = association
-        if reader.note_taken(message.taken):
+        if reader.note_taken(message.bytes_taken):
             self._service.has_room()
         received = CallReceived(
             message.call_id,
@@ -232,7 +232,7 @@ class Readers:
     def answers_taken(self, message: AnswersTaken) -> None:
         """Record how much a reader has taken. Let the service read messages that waited."""
         reader = self._readers.get(message.connection)
-        if reader is not None and reader.note_taken(message.taken):
+        if reader is not None and reader.note_taken(message.bytes_taken):
             self._service.has_room()
 
     def connection_ended(self, message: ConnectionEnded) -> None:
@@ -259,7 +259,7 @@ class Readers:
 
     # --- what becomes of the gateway --------------------------------------------------------------
 
-    def lost(self) -> None:
+    def on_gateway_lost(self) -> None:
         """End every connection and every association, because their gateway died.
 
         There may be thousands, so some may be ended in later turns of the event loop. The next
@@ -296,6 +296,6 @@ class Readers:
 
     def close(self) -> None:
         """End every connection and every association in this turn of the event loop."""
-        self.lost()
+        self.on_gateway_lost()
         while self._ending:
             self._end_next()

@@ -318,7 +318,11 @@ class RemoteReadService:
         served = self._served.get(id(queue))
         if served is None:
             served = self._served[id(queue)] = ServedQueue(
-                self._manager, queue, turn=self._turn, came=self._came, deleted=self._deleted
+                self._manager,
+                queue,
+                turn=self._turn,
+                came=self._on_arrived,
+                deleted=self._on_deleted,
             )
         served.opened += 1
         # This is counted before the wait, so that the lease that is about to be shared is not
@@ -453,7 +457,7 @@ class RemoteReadService:
                 except ApiError as error:
                     log.warning('mqrr.lease_lost queue=%s reason="%s"', served.view.name, error)
                     self._do(
-                        self._server.lost(
+                        self._server.end_use(
                             served.view, Status.MQ_ERROR_STALE_HANDLE, receivers_only=True
                         )
                     )
@@ -462,11 +466,11 @@ class RemoteReadService:
                         now=self._manager.clock.monotonic(), utc=self._manager.clock.utc()
                     )
 
-    def _came(self, view: ServedView, runs: list[ArrivedRun]) -> None:
-        self._do(self._server.came(view, runs, self._loop.time()))
+    def _on_arrived(self, view: ServedView, runs: list[ArrivedRun]) -> None:
+        self._do(self._server.add_arrived(view, runs, self._loop.time()))
 
-    def _deleted(self, view: ServedView) -> None:
-        self._do(self._server.lost(view, Status.MQ_ERROR_QUEUE_DELETED))
+    def _on_deleted(self, view: ServedView) -> None:
+        self._do(self._server.end_use(view, Status.MQ_ERROR_QUEUE_DELETED))
 
     # --- messages ---------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class LetterQueueWarnings:
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
-        self._told: OncePerKey[tuple[str, str]] = OncePerKey()
+        self._logged: OncePerKey[tuple[str, str]] = OncePerKey()
 
     def warning(self, queue: str) -> str | None:
         """Return the problem of ``queue`` and its remedy, or ``None`` if there is no problem.
@@ -80,7 +80,7 @@ class LetterQueueWarnings:
             f"deadLetterQueue {queue}: {why}; dead letters are kept by --state alone "
             f"until it is there. To make it: {make}"
         )
-        if self._told.is_new((queue, why)):
+        if self._logged.is_new((queue, why)):
             log.warning("dead_letters.queue_missing %s", text)
         return text
 
@@ -142,7 +142,7 @@ class ApplicationLetters:
         number = self._cursors.next(queue)
         if number is None:
             return LetterGroup(None, [])
-        moved, messages, _ = next(self._outbox.waiting.moved(number - 1, 1))
+        moved, messages, _ = next(self._outbox.waiting.moved_groups(number - 1, 1))
         letters = []
         # Damaged messages have no entry: the damage was reported when they were read.
         for stored in messages or []:

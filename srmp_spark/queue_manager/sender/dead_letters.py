@@ -69,7 +69,7 @@ class DeadLetters:
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
-        self._came = manager.outgoing.dead_came
+        self._is_woken = manager.outgoing.dead_came
         self._held: dict[str, _Held] = {}
         """The queues that were held in the last pass, by name.
 
@@ -82,7 +82,7 @@ class DeadLetters:
         self._lineage = str(uuid.uuid5(uuid.UUID(manager.directory.queue_manager), "dead letters"))
 
     def __repr__(self) -> str:
-        return f"<DeadLetters came={self._came.is_set()} held={len(self._held)}>"
+        return f"<DeadLetters came={self._is_woken.is_set()} held={len(self._held)}>"
 
     def start(self) -> None:
         """Start the task that moves dead letters."""
@@ -95,14 +95,14 @@ class DeadLetters:
     async def _run(self) -> None:
         while True:
             await self._wait()
-            self._came.clear()
+            self._is_woken.clear()
             try:
                 is_done = await self._take_all()
             except Exception:
                 log.exception("dead_letters.failed")
                 is_done = False
             if not is_done:
-                self._came.set()
+                self._is_woken.set()
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _wait(self) -> None:
@@ -110,7 +110,7 @@ class DeadLetters:
         at = min((held.until for held in self._held.values()), default=None)
         seconds = None if at is None else max(0.0, at - asyncio.get_running_loop().time())
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._came.wait(), seconds)
+            await asyncio.wait_for(self._is_woken.wait(), seconds)
 
     async def _take_all(self) -> bool:
         """Store all dead letters of the outbox, except those of held queues.

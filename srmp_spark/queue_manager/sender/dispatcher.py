@@ -198,7 +198,7 @@ class Dispatcher:
         self._read_mark: Mark | None = None
         """The last row of the order queue that was read in this process, or ``None``."""
         self._note_alarm = Alarm(self._loop, self._on_note)
-        self._moved: dict[QueueKey, asyncio.Event] = {}
+        self._change_events: dict[QueueKey, asyncio.Event] = {}
         self._stopping = False
         self._has_begun = False
         """Whether sending has begun: the receipts from before this process's start were read.
@@ -445,8 +445,8 @@ class Dispatcher:
         self._wake(run.key)
 
     def _wake(self, key: QueueKey) -> None:
-        """Wake the tasks that wait in :meth:`moved` for a change of the outgoing queue ``key``."""
-        moved = self._moved.pop(key, None)
+        """Wake the tasks that wait in :meth:`wait_for_change` for the outgoing queue ``key``."""
+        moved = self._change_events.pop(key, None)
         if moved is not None:
             moved.set()
 
@@ -460,13 +460,13 @@ class Dispatcher:
         self.work()
         await future
 
-    async def moved(self, key: QueueKey, seconds: float) -> None:
+    async def wait_for_change(self, key: QueueKey, seconds: float) -> None:
         """Wait until a change of the queue ``key`` is stored, for at most ``seconds`` seconds.
 
         The change may be the end of a message. The method does not state whether there was a
         change.
         """
-        event = self._moved.setdefault(key, asyncio.Event())
+        event = self._change_events.setdefault(key, asyncio.Event())
         try:
             await asyncio.wait_for(event.wait(), seconds)
         except asyncio.TimeoutError:

@@ -215,9 +215,9 @@ class Forwarder:
         self._log = stored
         self._read_to = read_to
         self._on_forwarded = on_forwarded
-        self._told = ""
-        self._came = asyncio.Event()
-        self._came.set()
+        self._last_error = ""
+        self._has_new_rows = asyncio.Event()
+        self._has_new_rows.set()
         self._thread = ThreadPoolExecutor(1, "forward")
         self._taking = asyncio.Lock()
         self._held_until = float("-inf")
@@ -225,9 +225,9 @@ class Forwarder:
     def __repr__(self) -> str:
         return f"<Forwarder read_to={self._read_to}>"
 
-    def came(self) -> None:
+    def note_new_rows(self) -> None:
         """Note that there are new rows, so that :meth:`run` reads them."""
-        self._came.set()
+        self._has_new_rows.set()
 
     async def hold(self) -> ForwardPlace | None:
         """Stop forwarding until :meth:`release`, for at most :data:`HOLD_SECONDS`.
@@ -242,7 +242,7 @@ class Forwarder:
     def release(self) -> None:
         """End the hold that :meth:`hold` began, so that forwarding resumes."""
         self._held_until = float("-inf")
-        self._came.set()
+        self._has_new_rows.set()
 
     async def run(self) -> None:
         """Forward new rows until cancelled.
@@ -257,30 +257,30 @@ class Forwarder:
             self._on_forwarded(self._read_to)
         try:
             while True:
-                await self._came.wait()
-                self._came.clear()
+                await self._has_new_rows.wait()
+                self._has_new_rows.clear()
                 try:
                     if await self._forward():
-                        self._came.set()
+                        self._has_new_rows.set()
                 except CursorMovedError as error:
                     # An earlier try was committed, whatever its caller was told.
                     log.warning('forward.cursor reason="%s"', error)
                     self._read_to = error.stored
-                    self._came.set()
+                    self._has_new_rows.set()
                     continue
                 except SrmpSparkError as error:
-                    if self._told != str(error):
+                    if self._last_error != str(error):
                         # Log each error once, and not every two seconds.
-                        self._told = str(error)
+                        self._last_error = str(error)
                         told = 'forward.failed after=%s reason="%s"'
                         # The reason is enough: a traceback adds nothing.
                         log.error(told, self._read_to, error)  # noqa: TRY400
                 except Exception:
                     log.exception("forward.failed after=%s", self._read_to)
                 else:
-                    self._told = ""
+                    self._last_error = ""
                     continue
-                self._came.set()
+                self._has_new_rows.set()
                 await asyncio.sleep(RETRY_SECONDS)
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)

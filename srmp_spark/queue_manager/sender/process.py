@@ -183,7 +183,7 @@ async def run(control: socket.socket, settings: SenderProcessSettings) -> None:
     )
     commands = SenderCommands(control, outbox, store, dispatcher, clock)
     forwarder = _forwarder(outbox, dispatcher, settings, commands.forwarded, clock.utc())
-    commands.on_forward, commands.hold_forwarding = forwarder.came, forwarder.hold
+    commands.on_forward, commands.hold_forwarding = forwarder.note_new_rows, forwarder.hold
     commands.release_forwarding = forwarder.release
     commands.own_queues = OwnQueues(settings.queue_manager, settings.hosts)
     commands.letter_warning = LetterQueueWarnings(data_dir).warning

@@ -265,7 +265,7 @@ class SendCommands:
             left = end - loop.time()
             if left <= 0 or all(state in ("acknowledged", "dead") for state in states):
                 break
-            await self._dispatcher.moved(key, left)
+            await self._dispatcher.wait_for_change(key, left)
         if "acknowledged" in states:
             # The engine is ahead of the disk: a dead letter may be about to be stored.
             await self._dispatcher.written()

@@ -90,7 +90,7 @@ class Writers:
         self._writers = tuple(writers)
         self._tokens = tokens
         self._of: dict[str, tuple[Writer, ...]] = {}
-        self._told: OncePerKey[tuple[str, str]] = OncePerKey()
+        self._logged: OncePerKey[tuple[str, str]] = OncePerKey()
 
     def __repr__(self) -> str:
         return f"<Writers {len(self._writers)}>"
@@ -149,7 +149,7 @@ class Writers:
         """
         host = caller.peer.rpartition(":")[0].strip("[]")
         who = caller.sender_name or host
-        if not self._told.is_new((queue, who)):
+        if not self._logged.is_new((queue, who)):
             return
         key = "certificate" if caller.sender_name is not None else "address"
         log.warning(

@@ -214,7 +214,9 @@ class ReliableQueues:
                 "acknowledged": each.stored,
                 "held": len(each.held),
                 "last_number": each.last_number,
-                "buffer_remaining": None if each.told < 0 else each.told,
+                "buffer_remaining": None
+                if each.last_buffer_remaining < 0
+                else each.last_buffer_remaining,
                 "peer": origin.peer,
                 "created_at": rfc3339(origin.created_at),
             }

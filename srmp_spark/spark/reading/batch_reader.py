@@ -80,7 +80,7 @@ class SrmpBatchReader(DataSourceReader):
                 after,
                 to,
                 place.host,
-                tuple(clipped(began[key].taken, after, to)),
+                tuple(clipped(began[key].left_out, after, to)),
                 socket.gethostname(),
             )
             for key, epoch in ranges

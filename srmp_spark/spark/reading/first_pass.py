@@ -83,7 +83,7 @@ class FirstPass:
         self._client = client
         self._queues = queues
         self._began = began
-        self._told: dict[Subscribed, str] = {}
+        self._logged: dict[Subscribed, str] = {}
         self._asked_at = -math.inf
 
     def wait_or_fail(self) -> None:
@@ -125,7 +125,7 @@ class FirstPass:
             if what in (Attempt.FAILED, Attempt.HINDERED):
                 self._warn(each, entry)
             elif what is Attempt.COMPLETE:
-                self._told.pop(each, None)
+                self._logged.pop(each, None)
 
     def _look(
         self, queues: Sequence[Subscribed], *, known: bool = False
@@ -192,8 +192,8 @@ class FirstPass:
 
     def _warn(self, each: Subscribed, entry: dict[str, Any]) -> None:
         why = str(entry["last_error"])
-        if self._told.get(each) != why:
-            self._told[each] = why
+        if self._logged.get(each) != why:
+            self._logged[each] = why
             _log.warning(
                 "mqrr.trouble queue=%s host=%s: it is tried again: %s", each.queue, each.host, why
             )

@@ -121,7 +121,7 @@ class Logs:
         self._found_at = float("-inf")
         self._present: set[str] = set()
         """Names of all queues, including those that the options do not name."""
-        self._told: OncePerKey[str] = OncePerKey(TOLD_MAX, starts_over=True)
+        self._logged: OncePerKey[str] = OncePerKey(TOLD_MAX, starts_over=True)
         """Warnings that were logged and need not be repeated: globs without a queue, lost rows."""
 
     def client(self, key: LogKey) -> QueueManagerClient:
@@ -140,7 +140,7 @@ class Logs:
 
         If the options no longer name the queue, it is not read, and its position stays. A queue
         manager that does not answer is not read now. If no URL names the queue manager, the rows
-        are lost: :meth:`lost` raises :class:`DataLossError` or logs the loss.
+        are lost: :meth:`report_loss` raises :class:`DataLossError` or logs the loss.
         """
         return (
             self.can_be_read(key, position)
@@ -151,7 +151,7 @@ class Logs:
     def can_be_planned(self, key: LogKey, position: Position) -> bool:
         """Return whether a batch with rows of this log can be planned now.
 
-        If the query does not name the queue manager, the rows are lost: :meth:`lost` raises
+        If the query does not name the queue manager, the rows are lost: :meth:`report_loss` raises
         :class:`DataLossError` or logs the loss.
 
         Raises :class:`ApiUnreachableError` if the rows may be at a queue manager that does not
@@ -165,14 +165,14 @@ class Logs:
         """Return whether the query names the log's queue manager, as far as its GUID is known.
 
         While a queue manager has not answered yet, it may have the log, and the result is False. If
-        none of the queue managers has the log, the rows are lost: :meth:`lost` raises
+        none of the queue managers has the log, the rows are lost: :meth:`report_loss` raises
         :class:`DataLossError` or logs the loss.
         """
         if key.queue_manager in self.managers:
             return True
         # A queue manager that has not answered yet may have the log.
         if not self.managers.some_are_unknown:
-            self.lost(
+            self.report_loss(
                 f"its queue manager is none of those at {self.managers.urls} (option queueManager)",
                 key,
                 position,
@@ -256,9 +256,9 @@ class Logs:
                 continue
             if is_glob(pattern):
                 if (
-                    pattern not in self._told
+                    pattern not in self._logged
                     and not any(queue_matches(queue, [pattern]) for queue in present)
-                    and self._told.is_new(pattern)
+                    and self._logged.is_new(pattern)
                 ):
                     listed = ", ".join(sorted(present)) or "none"
                     _log.warning(
@@ -356,11 +356,11 @@ class Logs:
         ``failOnDataLoss=false`` allows the loss.
         """
         if error.status == 404:
-            self.lost(f"the queue no longer exists ({error.message})", key, position)
+            self.report_loss(f"the queue no longer exists ({error.message})", key, position)
             return LogStep(position, position.sequence)
         if error.code == UNKNOWN_EPOCH:
             now = self.client(key).range(key.queue)
-            self.lost(
+            self.report_loss(
                 f"its epoch {position.epoch} is unknown there, the log now has epoch "
                 f"{now.epoch}: the queue manager was "
                 "started from another or an empty data directory",
@@ -373,14 +373,14 @@ class Logs:
             return None
         now = self.client(key).range(key.queue, epoch=position.epoch)
         if error.code == TRIMMED:
-            self.lost(
+            self.report_loss(
                 f"rows up to {now.first - 1} were deleted by retention",
                 key,
                 position,
                 f"skips {position.sequence + 1} to {now.first - 1}",
             )
             return LogStep(Position(position.epoch, now.first - 1), now.end)
-        self.lost(
+        self.report_loss(
             f"the log ends at {now.end}, before what the query has read",
             key,
             position,
@@ -388,7 +388,7 @@ class Logs:
         )
         return LogStep(Position(position.epoch, now.end), now.end)
 
-    def lost(
+    def report_loss(
         self, what: str, key: LogKey, position: Position, instead: str = "leaves it out"
     ) -> None:
         """Raise :class:`DataLossError` or log a loss, because rows of a log are gone.
@@ -400,5 +400,5 @@ class Logs:
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{text}. With failOnDataLoss=false the query {instead}.")
         # An idle query finds the same loss several times a second.
-        if self._told.is_new(text):
+        if self._logged.is_new(text):
             _log.warning("data.lost %s; failOnDataLoss=false: the query %s", text, instead)

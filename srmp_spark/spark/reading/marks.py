@@ -145,7 +145,7 @@ class Marks:
             try:
                 began = offsets.began.get(key, AT_THE_FIRST)
                 is_told = self._logs.managers.ask(
-                    key.queue_manager, partial(self._mark, key, position, first, began.taken)
+                    key.queue_manager, partial(self._mark, key, position, first, began.left_out)
                 )
             except ApiError as error:
                 if error.status != 404 and error.code not in (UNKNOWN_EPOCH, PAST_THE_END):

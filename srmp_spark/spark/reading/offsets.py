@@ -63,7 +63,7 @@ class Began(NamedTuple):
 
     first: int
     """The first sequence that the query may have read, and that its marks may cover."""
-    taken: SequenceSet = SequenceSet()
+    left_out: SequenceSet = SequenceSet()
     """Sequences from ``first`` on that the query leaves out. The set must not be changed."""
 
     def beyond(self, sequence: int) -> Began:
@@ -71,9 +71,9 @@ class Began(NamedTuple):
 
         Left-out rows that the query has passed are not kept.
         """
-        if not self.taken or self.taken.first > sequence:
+        if not self.left_out or self.left_out.first > sequence:
             return self
-        left = self.taken.copy()
+        left = self.left_out.copy()
         left.discard_through(sequence)
         return Began(sequence + 1, left)
 
@@ -138,8 +138,8 @@ class Offsets(Mapping[LogKey, Position]):
         taken: dict[str, dict[str, list[list[int]] | str]] = {}
         for key, began in self.began.items():
             first.setdefault(key.queue_manager, {})[key.queue] = began.first
-            if began.taken:
-                runs = set_as_json(began.taken)
+            if began.left_out:
+                runs = set_as_json(began.left_out)
                 taken.setdefault(key.queue_manager, {})[key.queue] = (
                     runs if isinstance(runs, str) else [*map(list, runs)]
                 )

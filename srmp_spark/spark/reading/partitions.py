@@ -100,7 +100,7 @@ class SrmpPartition(InputPartition):
     to: int
     host: str | None = None
     """The only host on which the API of an embedded queue manager can be reached, else ``None``."""
-    taken: tuple[Range, ...] = ()
+    left_out: tuple[Range, ...] = ()
     """Ranges of rows that the query leaves out, ascending."""
     planned_on: str | None = None
     """Name of the host on which the driver runs."""
@@ -189,7 +189,7 @@ def _checked(
                         after = batch.column("sequence")[-1].as_py()
                         rows += batch.num_rows
                         progress_at = time.monotonic()
-                        yield _without(batch, partition.taken) if partition.taken else batch
+                        yield _without(batch, partition.left_out) if partition.left_out else batch
             break
         except ApiUnreachableError as error:
             _check_loopback(partition, error)

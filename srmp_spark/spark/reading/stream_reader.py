@@ -560,7 +560,7 @@ class _Driver:
                 after,
                 to,
                 self._place.host,
-                tuple(clipped(begins[key].taken, after, to)),
+                tuple(clipped(begins[key].left_out, after, to)),
                 socket.gethostname(),
             )
             for key in sizes
@@ -578,7 +578,7 @@ class _Driver:
         """
         if start != self._initial:
             return {
-                key: Began(start[key].sequence + 1, start.began.get(key, AT_THE_FIRST).taken)
+                key: Began(start[key].sequence + 1, start.began.get(key, AT_THE_FIRST).left_out)
                 for key, to in end.items()
                 if key in start and start[key].epoch == to.epoch
             }

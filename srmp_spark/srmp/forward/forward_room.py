@@ -8,7 +8,7 @@ waits, and counts for the sender that named it. A message waits in one of two pl
   (:meth:`ForwardRoom.forwarded`);
 - in an outgoing queue, until it is acknowledged. The sender process (the process that sends
   messages, :mod:`srmp_spark.queue_manager.sender`) reports these destinations and their senders
-  (:meth:`ForwardRoom.told`), also after a start of either process.
+  (:meth:`ForwardRoom.update`), also after a start of either process.
 
 After a start of the main process the waiting messages in the log and in the outgoing queues are not
 counted yet. The sender process must first report all that it holds, and must read the log to the
@@ -143,7 +143,7 @@ class ForwardRoom:
             each.is_doubtful = False
         self._forget()
 
-    def told(self, holding: Mapping[str, str], empty: Iterable[str], *, begins: bool) -> None:
+    def update(self, holding: Mapping[str, str], empty: Iterable[str], *, begins: bool) -> None:
         """Record which outgoing queues hold messages and which have become empty.
 
         Call this when the sender process reports it. ``holding`` has the sender of the messages for

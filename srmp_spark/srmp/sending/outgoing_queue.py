@@ -474,11 +474,11 @@ class OutgoingQueue(ABC):
     # --- ends of sendings -------------------------------------------------------------------------
 
     @abstractmethod
-    def taken(self, send: Send, now: float, at: int) -> None:
+    def on_accepted(self, send: Send, now: float, at: int) -> None:
         """Process the answer 200 to a sending."""
 
     @abstractmethod
-    def refused(self, send: Send, at: int) -> None:
+    def on_refused(self, send: Send, at: int) -> None:
         """Process the answer 400 to a sending: the message becomes a dead letter."""
 
     @abstractmethod
@@ -509,9 +509,9 @@ class OutgoingQueue(ABC):
         if status == 200:
             if send.pass_number == self.pass_number:
                 self.window = min(self.window * 2, self.window_max)
-            self.taken(send, now, at)
+            self.on_accepted(send, now, at)
         else:
-            self.refused(send, at)
+            self.on_refused(send, at)
 
     def failed(self, send: Send, now: float, left: bool) -> None:
         """Record that a sending got no complete answer; the message is sent again later.

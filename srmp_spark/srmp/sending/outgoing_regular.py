@@ -35,7 +35,7 @@ class OutgoingRegular(OutgoingQueue):
         """Return the message as it was stored."""
         return stored.message
 
-    def taken(self, send: Send, now: float, at: int) -> None:
+    def on_accepted(self, send: Send, now: float, at: int) -> None:
         """Finish the message after a 200: "the sending QM MUST delete the message".
 
         Nothing changes if the message was discarded while it was in flight.
@@ -47,7 +47,7 @@ class OutgoingRegular(OutgoingQueue):
         self.last_acknowledged_at = at
         self._gone(send)
 
-    def refused(self, send: Send, at: int) -> None:
+    def on_refused(self, send: Send, at: int) -> None:
         """Move the message to the dead letters after a 400.
 
         The other messages need not wait for that.

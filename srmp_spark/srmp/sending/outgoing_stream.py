@@ -350,7 +350,7 @@ class OutgoingStream(OutgoingQueue):
         table = self.settings.resend_table
         return table[min(self.resend_interval_index, len(table) - 1)]
 
-    def taken(self, send: Send, now: float, at: int) -> None:
+    def on_accepted(self, send: Send, now: float, at: int) -> None:
         """Process the answer 200 to a sending ([MC-MQSRM] 3.1.7.2.5).
 
         The message stays until a stream receipt covers it.
@@ -362,7 +362,7 @@ class OutgoingStream(OutgoingQueue):
                 # A large message may have been in flight for the whole interval.
                 self.receipt_wait_at = now + self.resend_interval
 
-    def refused(self, send: Send, at: int) -> None:
+    def on_refused(self, send: Send, at: int) -> None:
         """Make a dead letter of the message after a 400.
 
         Later messages are sent again with a ``<previous>`` that skips it.

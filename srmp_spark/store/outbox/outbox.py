@@ -309,7 +309,7 @@ class Outbox:
             application,
             batch,
             rows,
-            self.stages.lost(rows),
+            self.stages.lost_attempts(rows),
             at,
             self._retention_at(at),
             self.waiting,
@@ -405,7 +405,10 @@ class Outbox:
         for numbered in batches:
             numbered.preparation.end()
             self.stages.unlink(
-                [stage.file for stage in [*numbered.preparation.stages, *numbered.preparation.lost]]
+                [
+                    stage.file
+                    for stage in [*numbered.preparation.stages, *numbered.preparation.lost_stages]
+                ]
             )
         return self.database.proof()
 

@@ -96,9 +96,9 @@ class _Stream:
     """Pairs (below, above): the sender declared that the numbers between them are never sent."""
     refused: set[int] = field(default_factory=set)
     accepted: set[int] = field(default_factory=set)
-    told: int = 0
+    highest_told: int = 0
     """The highest ``<lastOrdinal>`` of the honest receipts whose sending has begun."""
-    heard: list[tuple[int, float]] = field(default_factory=list)
+    confirmed_receipts: list[tuple[int, float]] = field(default_factory=list)
     """Honest receipts that the sender answered 200: pairs (``<lastOrdinal>``, time of the 200)."""
     open: set[int] = field(default_factory=set)
     """Positions whose newest POST has no whole 200 or 400 yet."""
@@ -113,7 +113,7 @@ class _Stream:
 
         Return 0 if the sender knew none.
         """
-        return max((last for last, at in self.heard if at < moment), default=0)
+        return max((last for last, at in self.confirmed_receipts if at < moment), default=0)
 
 
 class SenderRules:
@@ -199,7 +199,7 @@ class SenderRules:
         Do not report a wrong receipt here. An unknown stream is ignored.
         """
         if stream in self._streams:
-            self._streams[stream].told = max(self._streams[stream].told, last)
+            self._streams[stream].highest_told = max(self._streams[stream].highest_told, last)
 
     def receipted(self, stream: StreamKey, last: int, at: float) -> None:
         """Record that the sender answered an honest stream receipt with 200 at the time ``at``.
@@ -207,7 +207,7 @@ class SenderRules:
         ``last`` is the position that the receipt acknowledges. An unknown stream is ignored.
         """
         if stream in self._streams:
-            self._streams[stream].heard.append((last, at))
+            self._streams[stream].confirmed_receipts.append((last, at))
 
     def _resend(self, sight: Sight, known: _Message) -> Iterator[Remark]:
         first = known.first
@@ -281,7 +281,10 @@ class SenderRules:
                 "2.2.5.3.3",
                 f"{sight.name}: a later message said that this number does not come",
             )
-        heard = min((at for last, at in stream.heard if sight.current <= last), default=sight.at)
+        heard = min(
+            (at for last, at in stream.confirmed_receipts if sight.current <= last),
+            default=sight.at,
+        )
         if heard < sight.at - IN_FLIGHT:
             text = (
                 f"{sight.name}: comes again {sight.at - heard:.2f} s after its receipt "
@@ -297,7 +300,7 @@ class SenderRules:
             waiting = [
                 number
                 for number, seen in old.seen.items()
-                if number > old.told
+                if number > old.highest_told
                 and number not in old.refused
                 and not old.gives_up(number)
                 and seen.gone_after >= sight.at
@@ -387,7 +390,7 @@ def _previous(sight: Sight, stream: _Stream) -> Iterator[Remark]:
             "3.1.7.2.3",
             f"{sight.name}: waits for {previous}, which was never sent",
         )
-    if previous in stream.open and previous > stream.told:
+    if previous in stream.open and previous > stream.highest_told:
         text = f"{sight.name}: sent although the last POST of {previous} has no answer, or an error"
         yield Remark("overtakes", "3.1.7.2.5", text)
     if previous <= max(stream.accepted, default=0):

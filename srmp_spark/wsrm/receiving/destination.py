@@ -212,7 +212,7 @@ class RmDestination:
                     FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED, RmVersion.V1_0, header.identifier
                 )
                 return self._fault(message, fault, sequence)
-            deliveries = self._taken(
+            deliveries = self._take(
                 sequence,
                 InOrderMessage(header.identifier, header.number, message, payload),
                 header.is_last,
@@ -238,7 +238,7 @@ class RmDestination:
             )
         return self._result(AnswerKind.ACKNOWLEDGE, message, sequence)
 
-    def _taken(
+    def _take(
         self, sequence: InboundSequence, delivery: InOrderMessage, is_last: bool
     ) -> tuple[InOrderMessage, ...]:
         if delivery.number == sequence.accepted + 1:
@@ -683,7 +683,7 @@ class RmDestination:
                 sequence = self._sequences.get(identifier)
                 if (
                     sequence is not None
-                    and sequence.told == 0
+                    and sequence.last_buffer_remaining == 0
                     and sequence.state is InboundState.OPEN
                 ):
                     if not sequence.is_anonymous:

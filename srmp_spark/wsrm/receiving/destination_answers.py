@@ -86,7 +86,7 @@ class DestinationAnswers:
 
     def waits_for_room(self, sequence: InboundSequence) -> None:
         """Note that the source of ``sequence`` must be notified as soon as there is room."""
-        sequence.told = 0
+        sequence.last_buffer_remaining = 0
         self._told_0[sequence.identifier] = None
 
     def take_told_0(self) -> list[str]:

@@ -47,6 +47,7 @@ class InboundSequence:
         "identifier",
         "is_due",
         "is_on_hold",
+        "last_buffer_remaining",
         "last_number",
         "owner",
         "polled",
@@ -54,7 +55,6 @@ class InboundSequence:
         "rm",
         "soap",
         "state",
-        "told",
     )
 
     def __init__(self, row: SequenceRow, proof: Committed | None) -> None:
@@ -99,7 +99,7 @@ class InboundSequence:
         self.held: dict[int, InOrderMessage] = {}
         self.held_bytes = 0
         self.generation = 0
-        self.told = -1
+        self.last_buffer_remaining = -1
         """Last BufferRemaining that was sent in an acknowledgement, or -1 if none was sent."""
         self.is_due = False
         """Whether an acknowledgement is scheduled for the address of the source."""
@@ -202,7 +202,7 @@ class InboundSequence:
         """
         number = self.stored
         ranges: tuple[Range, ...] = ((1, number),) if number else ()
-        self.told, self.is_due = buffer_remaining, False
+        self.last_buffer_remaining, self.is_due = buffer_remaining, False
         if self.polled is not None:
             self.polled.owed.pop(self.identifier, None)
         is_final = self.rm is RmVersion.V1_1 and self.state is not InboundState.OPEN

@@ -486,7 +486,7 @@ class RmSource:
                 self._unsure.discard(number)
         if new:
             self._progress(now)
-        self._told(ack.buffer_remaining, now)
+        self._note_buffer(ack.buffer_remaining, now)
         events: list[Event] = [Acknowledged(tuple(new))] if new else []
         return events + self._end(now) if self.state is RmSourceState.ENDING else events
 
@@ -519,10 +519,10 @@ class RmSource:
         for number in wanted:
             self._resends.set(number, now)
         if len(wanted) == len(ack.nacks):
-            self._told(ack.buffer_remaining, now)
+            self._note_buffer(ack.buffer_remaining, now)
         return []
 
-    def _told(self, buffer_remaining: int, now: float) -> None:
+    def _note_buffer(self, buffer_remaining: int, now: float) -> None:
         self.polling.seq_ack_received(buffer_remaining, now)
         self._arm_unsure(now)
 

@@ -179,7 +179,7 @@ class Conversation:
         self.do(self.server.stored(effect.storing))
         if to is not None:
             run = _queue(to).add(queue.priorities[effect.sequence - 1])
-            self.do(self.server.came(to, [run], self.now))
+            self.do(self.server.add_arrived(to, [run], self.now))
 
     # --- the clients ------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class Conversation:
         if bits & _LATER:
             self.wait(360.0)
         if bits & _CAME:
-            self.do(server.came(self.orders, [self.orders.add(5)], self.now))
+            self.do(server.add_arrived(self.orders, [self.orders.add(5)], self.now))
         syntax = NDR64 if bits & _NDR64 else NDR
         received = CallReceived(
             number, REMOTE_READ, syntax, opnum, stub, self.clients[which], None, 1

@@ -256,7 +256,7 @@ class _Owner:
     def answered(self, _send: object, answer: PeerAnswer) -> None:
         self.answers.append((answer.status, answer.reason, answer.retry_after))
 
-    def lost(self, _unanswered: object, _why: str, *, silent: bool) -> None:
+    def on_connection_lost(self, _unanswered: object, _why: str, *, silent: bool) -> None:
         self.losses += 1
 
 

@@ -45,9 +45,9 @@ class LossOneShort(Assembler):
 class HalfAnApdu(Assembler):
     """Reports a loss within an APDU, and then delivers the rest of the APDU as a whole one."""
 
-    def lost(self, first: int, last: int, reason: LossReason) -> None:
+    def add_loss(self, first: int, last: int, reason: LossReason) -> None:
         of, octets = self._of, bytes(self._octets)
-        super().lost(first, last, reason)
+        super().add_loss(first, last, reason)
         self._of, self._begin = of, last + 1
         self._octets += octets
 
@@ -120,8 +120,8 @@ class AsksForWhatCame(Repairs):
 class ConfirmedIsReceived(Repairs):
     """Stops the timer of a number when an NCF confirms it, and waits forever."""
 
-    def heard(self, number: int, event: RepairEvent, now: float) -> None:
-        super().heard(number, event, now)
+    def on_nak_or_ncf(self, number: int, event: RepairEvent, now: float) -> None:
+        super().on_nak_or_ncf(number, event, now)
         if event is RepairEvent.NCF:
             self._timers.set(number, None)
 

@@ -45,7 +45,7 @@ def _begin_with_a_plan(self: Any, key: LogKey, first: int | None = None) -> int:
 
 def _begin_at_the_start(self: Any, start: Offsets, end: Offsets) -> dict[LogKey, Began]:  # noqa: ANN401  # _Driver
     return {
-        key: Began(start[key].sequence + 1, start.began.get(key, AT_THE_FIRST).taken)
+        key: Began(start[key].sequence + 1, start.began.get(key, AT_THE_FIRST).left_out)
         for key, to in end.items()
         if key in start and start[key].epoch == to.epoch
     }

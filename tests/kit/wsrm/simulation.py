@@ -267,7 +267,9 @@ class Simulation:
         waits = {
             each.identifier
             for each in self.destination
-            if each.told == 0 and not each.is_anonymous and each.state.name == "OPEN"
+            if each.last_buffer_remaining == 0
+            and not each.is_anonymous
+            and each.state.name == "OPEN"
         }
         outputs = self.destination.set_room(max(0, self.buffer - self.store.waiting))
         said = [output.message for output in outputs if not isinstance(output, RespondLater)]

@@ -114,7 +114,7 @@ class Request:
     """The caller's API token, or ``None`` if no token is required."""
     bodies: Bodies = field(default_factory=Bodies, repr=False)
     """The common budget of the bodies of all calls, in which the body of this call is counted."""
-    taken: int = 0
+    bytes_counted: int = 0
     """Bytes that this call has counted in :attr:`bodies`."""
 
     def sees(self, queue: str) -> bool:
@@ -198,8 +198,8 @@ class Request:
 
         Call this when the handler of the call has ended.
         """
-        self.bodies.bytes -= self.taken
-        self.taken = 0
+        self.bodies.bytes -= self.bytes_counted
+        self.bytes_counted = 0
 
     async def body(self, limit: int = CALL_BODY_MAX) -> bytes:
         """Read the whole body and return it. Raises the errors of :meth:`pieces`."""
@@ -227,7 +227,7 @@ class Request:
             if size > limit:
                 raise _too_large(limit)
             self.bodies.take(len(piece))
-            self.taken += len(piece)
+            self.bytes_counted += len(piece)
             parts.append(piece)
             if not event.get("more_body", False):
                 return parts

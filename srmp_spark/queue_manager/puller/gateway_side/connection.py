@@ -155,7 +155,11 @@ class RpcClient(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the reader that the TCP connection ended. asyncio calls this method."""
-        self._take(self._reader.lost() if exc is None else self._reader.lost(str(exc)))
+        self._take(
+            self._reader.connection_lost()
+            if exc is None
+            else self._reader.connection_lost(str(exc))
+        )
 
     def _take(self, outcomes: list[Outcome]) -> None:
         for each in outcomes:
@@ -231,7 +235,7 @@ class RpcClient(asyncio.Protocol):
         The server unlocks everything that the connection has locked. ``why`` is the reason in the
         errors.
         """
-        self._take(self._reader.lost(why))
+        self._take(self._reader.connection_lost(why))
         if self._transport is not None:
             self._transport.abort()
 

@@ -128,7 +128,7 @@ class Remotes:
     def _on_lost(self) -> None:
         self._is_up.clear()
         for each in tuple(self._connections.values()):
-            each.lost()
+            each.on_gateway_lost()
 
 
 class RemoteConnection:
@@ -214,7 +214,7 @@ class RemoteConnection:
         else:
             future.set_result(message)
 
-    def lost(self) -> None:
+    def on_gateway_lost(self) -> None:
         """Fail every call with :class:`RemoteLostError`, because the gateway has ended."""
         self._is_open = False
         for future in self._waiting.values():
@@ -228,7 +228,7 @@ class RemoteConnection:
         """
         if self._is_open:
             self._link.send(CloseConnection(self._number))
-        self.lost()
+        self.on_gateway_lost()
         self._on_closed(self._number)
 
 

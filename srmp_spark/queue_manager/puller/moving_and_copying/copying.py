@@ -154,9 +154,9 @@ class Copier:
         ``told`` is called with texts about skipped messages, which the operator sees in ``status``.
         """
         self._noting = noting
-        self._told = told
+        self._on_trouble = told
         self.seen = set(seen)
-        self.moved = 0
+        self.rows_made = 0
         """Number of rows that were made since the start of the process."""
         self.unreadable = 0
         """Number of unreadable messages that the last walk skipped. The next walk reads them again.
@@ -181,7 +181,7 @@ class Copier:
         :class:`LimitExceededError` after more than UNREADABLE_WALKED_MAX unreadable messages, and
         :class:`RemoteProtocolError` if the cursor does not advance.
         """
-        before = self.moved
+        before = self.rows_made
         walk = self._walk
         if walk is None:
             walk = self._walk = _Walk()
@@ -199,12 +199,12 @@ class Copier:
             raise
         self._walk = None
         if walk.unreadable:
-            self._told(unreadable_text(walk.unreadable, walk.reason))
+            self._on_trouble(unreadable_text(walk.unreadable, walk.reason))
         if walk.not_copied:
-            self._told(not_copied_text(walk.not_copied))
+            self._on_trouble(not_copied_text(walk.not_copied))
         if self.is_full is None:
             await self._forget(queue, self.seen - walk.there)
-        return self.moved - before
+        return self.rows_made - before
 
     async def _through(self, walk: _Walk, steps: _ByCursor | _ByNumber) -> None:
         """Copy the messages that ``steps`` finds, until the end of the queue or an error.
@@ -248,7 +248,7 @@ class Copier:
         if messages:
             count, self.is_full = await self._noting.copied(messages)
             self.seen |= {each.key for each in messages[:count]}
-            self.moved += count
+            self.rows_made += count
 
     async def _forget(self, queue: ReadableQueue, missed: set[PulledKey]) -> None:
         gone: set[PulledKey] = set()

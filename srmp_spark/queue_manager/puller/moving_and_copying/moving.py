@@ -147,12 +147,12 @@ class Mover:
         messages in ``kept``, and leaves their originals in the remote queue.
         """
         self._keeping = keeping
-        self._told = told
+        self._on_trouble = told
         self._copied = set(copied)
         self._takes = takes
         self.kept: dict[PulledKey, Pulled] = {each.key: each for each in kept}
         """Messages that are stored and are no rows of a queue yet, by key."""
-        self.moved = 0
+        self.rows_made = 0
         """Number of rows that were made since the start of the process."""
         self.ended = 0
         """Number of messages that were removed from the remote queue since the process started."""
@@ -196,7 +196,7 @@ class Mover:
         accepts no rows (:attr:`is_full`). Of the locked messages some may not be rows yet; later
         calls continue with them. Raises :class:`RemoteLostError`, :class:`RemoteReadError`,
         :class:`OSError` if an End cannot be recorded, and the errors of the store; then
-        :meth:`lost` must follow.
+        :meth:`on_connection_lost` must follow.
         """
         return await self.batches(queue, wait_s, goes_on=lambda: False)
 
@@ -301,7 +301,7 @@ class Mover:
         self.is_empty = locks.is_empty
         self._is_blocked = locks.is_blocked
         if self.unreadable:
-            self._told(unreadable_text(self.unreadable, locks.unreadable[-1].reason))
+            self._on_trouble(unreadable_text(self.unreadable, locks.unreadable[-1].reason))
         for each in locks.unreadable:
             await queue.end(each.request, keep=True)
         return locks.in_order()
@@ -324,7 +324,7 @@ class Mover:
             self._is_blocked = passing.passed >= UNREADABLE_MAX
             self.is_empty = True
         if passing.passed:
-            self._told(unreadable_text(passing.passed, passing.reason))
+            self._on_trouble(unreadable_text(passing.passed, passing.reason))
         return locked
 
     async def _remove_copied(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
@@ -428,11 +428,11 @@ class Mover:
         for each in ours[:count]:
             each.move(PulledEvent.PUBLISHED)
             del self.kept[each.key]
-        self.moved += count
+        self.rows_made += count
 
     # --- what was in between ----------------------------------------------------------------------
 
-    def lost(self) -> None:
+    def on_connection_lost(self) -> None:
         """Record that the connection is gone, with its locks and cursors.
 
         Messages that were locked become doubtful. If a batch was in progress, the next one is
@@ -485,7 +485,7 @@ class Mover:
                 return PulledEvent.HELD_BY_ANOTHER
             if isinstance(found, UnreadableMessage):
                 # A message is there that cannot be identified, so it is looked up again later.
-                self._told(f"a message cannot be read: {found.reason}")
+                self._on_trouble(f"a message cannot be read: {found.reason}")
                 return PulledEvent.HELD_BY_ANOTHER
             if found.key.message_id != message.key.message_id:
                 continue

@@ -241,8 +241,8 @@ class Wire:
         if is_wanted and not self.busy:
             connections.close(self.key)
 
-    def lost(self, unanswered: Sequence[Send], why: str, *, silent: bool) -> None:
-        """Handle the end of a connection, as :meth:`.http_exchange.Owner.lost` describes."""
+    def on_connection_lost(self, unanswered: Sequence[Send], why: str, *, silent: bool) -> None:
+        """Handle the end of a connection, as :meth:`.http_exchange.Owner.on_connection_lost` describes."""
         if self.connecting is not None:
             # The end may be reported before the task that opens the connection continues, which
             # then checks this attribute.

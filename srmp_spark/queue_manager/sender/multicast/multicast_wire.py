@@ -152,7 +152,7 @@ class MulticastWire:
         self.used_at = time.monotonic()
         self._soon()
 
-    def heard(self, packet: Packet) -> None:
+    def receive_request(self, packet: Packet) -> None:
         """Handle a NAK (request for a repair) or SPMR (request for an SPM) for this session."""
         now = time.monotonic()
         self.asked_at = now

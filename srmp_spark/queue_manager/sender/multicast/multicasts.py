@@ -147,7 +147,7 @@ class Multicasts(SendingTransport):
                 continue
             wire = self._sessions.get(packet.tsi)
             if wire is not None:
-                wire.heard(packet)
+                wire.receive_request(packet)
 
     def _look(self) -> None:
         """Forget sessions that have ended, and reopen sockets if the interface was created again.

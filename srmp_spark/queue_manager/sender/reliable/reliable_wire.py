@@ -112,7 +112,7 @@ class ReliableWire:
         self._late_at = late_at
         self._versions = Versions()
         self._begun_at = 0
-        self._lost = ""
+        self._lost_because = ""
         self._book = SessionBook()
         self._planned: Change | None = None
         self._writing: Change | None = None
@@ -123,7 +123,7 @@ class ReliableWire:
         self._trouble: str | None = None
         self._retry_at = 0.0
         """Time before which nothing is sent after trouble, in seconds of the monotonic clock."""
-        self._told = ABSENT
+        self._saved_buffer_remaining = ABSENT
         """The BufferRemaining (free room of the destination, in messages) that was saved last."""
         self._wake = asyncio.Event()
         self._used_at = time.monotonic()
@@ -136,15 +136,19 @@ class ReliableWire:
         self._book.restore(serials_of(row.numbers))
         self._begun_at = row.begun_at
         if row.lost:
-            self._lost = row.lost
-            asyncio.get_running_loop().call_soon(self._owner.on_trouble, self.key, self._lost)
+            self._lost_because = row.lost
+            asyncio.get_running_loop().call_soon(
+                self._owner.on_trouble, self.key, self._lost_because
+            )
         if not row.create_id:
             return
         self._versions = Versions.load(row.versions)
         self.source = restored_source(row, self._book.in_flight(), self._url, self._poll_interval)
 
     def __repr__(self) -> str:
-        return f"<ReliableWire {self._url} {self.source!r} {self._book!r} lost={self._lost!r}>"
+        return (
+            f"<ReliableWire {self._url} {self.source!r} {self._book!r} lost={self._lost_because!r}>"
+        )
 
     # --- what the dispatcher does -----------------------------------------------------------------
 
@@ -156,12 +160,12 @@ class ReliableWire:
         """
         number = self._book.number_of(send)
         now = time.monotonic()
-        if send.serial in self._book.taken:
+        if send.serial in self._book.acknowledged_on_hold:
             self._book.ending.append(send)
             asyncio.get_running_loop().call_soon(self._tell_taken)
         elif number is None or self.source is None:
             self._book.wait(send)
-            if self._lost:
+            if self._lost_because:
                 # An operator who resumes a held queue decides that all its messages are sent again.
                 self._forget_sequence()
             if self.source is not None and self.source.state is RmSourceState.CREATING:
@@ -187,7 +191,7 @@ class ReliableWire:
             also += self._writing.numbered
             self._writing = self._writing._replace(is_held=True)
         for send, left in self._book.take_all(also):
-            self._owner.on_failure(send, self._lost or why, left)
+            self._owner.on_failure(send, self._lost_because or why, left)
 
     def reset(self) -> None:
         """Continue in a new sequence, because an operator decided so.
@@ -203,7 +207,7 @@ class ReliableWire:
 
         Taken messages are explained in :mod:`.session_book`.
         """
-        self._book.taken.clear()
+        self._book.acknowledged_on_hold.clear()
         self.reset()
 
     def hurry(self) -> None:
@@ -230,8 +234,8 @@ class ReliableWire:
             self.source is None
             and not self._book.waiting
             and not self._book.sends
-            and not self._book.taken
-            and not self._lost
+            and not self._book.acknowledged_on_hold
+            and not self._lost_because
             and self._planned is None
             and self._writing is None
             and not self._dirty
@@ -249,7 +253,7 @@ class ReliableWire:
 
     def status(self) -> dict[str, Any]:
         """Return the sequence as ``status.outgoing`` shows it (INTERFACE.md section 3)."""
-        return status_of(self.source, is_lost=bool(self._lost))
+        return status_of(self.source, is_lost=bool(self._lost_because))
 
     # --- what must be written before it counts ----------------------------------------------------
 
@@ -270,10 +274,10 @@ class ReliableWire:
                 self._versions.dump(),
                 0,
                 runs_of(serials),
-                lost=self._lost,
+                lost=self._lost_because,
                 begun_at=self._begun_at,
             )
-            return row if self._lost or serials else None
+            return row if self._lost_because or serials else None
         serials |= {
             source.assigned + 1 + index: send.serial for index, send in enumerate(change.numbered)
         }
@@ -306,7 +310,7 @@ class ReliableWire:
             for send in change.numbered:
                 self._book.give(source.enqueue()[0], send, is_held=change.is_held)
             if change.ends:
-                self._heard(source.end(time.monotonic()))
+                self._handle_events(source.end(time.monotonic()))
         if self._is_open:
             self._wake.set()
 
@@ -407,7 +411,7 @@ class ReliableWire:
         )
 
     def _make_plans(self, now: float) -> None:
-        if self._planned is not None or self._writing is not None or self._lost:
+        if self._planned is not None or self._writing is not None or self._lost_because:
             return
         source, idle_at = self.source, self._idle_at()
         if source is None:
@@ -525,7 +529,7 @@ class ReliableWire:
             for ack in message.acknowledgements:
                 if ack.is_final and ack.identifier == source.identifier:
                     self._book.not_taken(ack.ranges)
-            self._heard(source.received(message, time.monotonic()))
+            self._handle_events(source.received(message, time.monotonic()))
         if source is not self.source:
             return False
         if source.state in OVER:
@@ -550,7 +554,7 @@ class ReliableWire:
             self._owner.on_trouble(self.key, None)
         return True
 
-    def _heard(self, events: list[Event]) -> None:
+    def _handle_events(self, events: list[Event]) -> None:
         source = self.source
         assert source is not None
         for event in events:
@@ -574,8 +578,8 @@ class ReliableWire:
                     event.identifier,
                 )
                 self._note()
-        if source.polling.buffer_remaining != self._told:
-            self._told = source.polling.buffer_remaining
+        if source.polling.buffer_remaining != self._saved_buffer_remaining:
+            self._saved_buffer_remaining = source.polling.buffer_remaining
             self._note()
         self._used_at = time.monotonic()
 
@@ -597,7 +601,7 @@ class ReliableWire:
         ending, self._book.ending = self._book.ending, []
         for send in ending:
             self._owner.on_answer(send, _TAKEN)
-            self._book.taken.discard(send.serial)
+            self._book.acknowledged_on_hold.discard(send.serial)
             self._note()
 
     # --- trouble ----------------------------------------------------------------------------------
@@ -654,10 +658,10 @@ class ReliableWire:
             self._fell_again(why)
             return
         self._book.serials = {number: self._book.serials[number] for number in doubtful}
-        self._lost = LOST_WITH % (why, len(doubtful))
+        self._lost_because = LOST_WITH % (why, len(doubtful))
         self.source = None
         # The owner closes this wire, so all held messages are returned to the engine.
-        self._owner.on_lost(self.key, self._lost)
+        self._owner.on_lost(self.key, self._lost_because)
         self._planned = None
         # Note the change last: a lost sequence begins again with the first message that is posted.
         self._note()
@@ -687,6 +691,6 @@ class ReliableWire:
         self._book.begin_anew([send for change in changes for send in change.numbered])
         self._writing = Change() if self._writing is not None else None
         self._planned = self.source = None
-        self._lost, self._silent = "", 0
+        self._lost_because, self._silent = "", 0
         self._note()
         self._wake.set()

@@ -32,7 +32,7 @@ class SessionBook:
         """The serial of each number whose message is neither finished nor taken, by number."""
         self.doubt: set[int] = set()
         """Numbers of messages that the destination may have."""
-        self.taken: set[int] = set()
+        self.acknowledged_on_hold: set[int] = set()
         """Serials of messages that were acknowledged while their queue was on hold."""
         self.ending: list[Send] = []
         """Taken messages that were handed out again.
@@ -46,7 +46,7 @@ class SessionBook:
 
         All numbers are in doubt then, because each message may have been sent.
         """
-        self.taken = {serial for number, serial in serials.items() if number < 0}
+        self.acknowledged_on_hold = {serial for number, serial in serials.items() if number < 0}
         self.serials = {number: serial for number, serial in serials.items() if number > 0}
         self.doubt = set(self.serials)
         self._numbers = {serial: number for number, serial in self.serials.items()}
@@ -56,7 +56,7 @@ class SessionBook:
 
         Taken messages have unique numbers below 0, which have no other meaning.
         """
-        taken = sorted(self.taken)
+        taken = sorted(self.acknowledged_on_hold)
         return self.serials | {at - len(taken): serial for at, serial in enumerate(taken)}
 
     def in_flight(self) -> tuple[tuple[int, int], ...]:
@@ -105,7 +105,7 @@ class SessionBook:
         if serial is None:
             return False
         self.finish(number)
-        self.taken.add(serial)
+        self.acknowledged_on_hold.add(serial)
         return True
 
     def doubtful(self) -> list[int]:
@@ -146,5 +146,5 @@ class SessionBook:
     def __repr__(self) -> str:
         return (
             f"<SessionBook waiting={len(self.waiting)} numbered={len(self.serials)} "
-            f"taken={len(self.taken)}>"
+            f"taken={len(self.acknowledged_on_hold)}>"
         )

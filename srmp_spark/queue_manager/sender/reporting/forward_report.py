@@ -37,7 +37,7 @@ class ForwardReport:
     def __init__(self, control: socket.socket, room: OutgoingRoom) -> None:
         self._control = control
         self._room = room
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._version: int | None = None
         """Version of the room's state that was reported last, or ``None`` before the first report.
         """
@@ -46,7 +46,7 @@ class ForwardReport:
         """The position of ``private$/forward$`` to report, or ``None`` if it was reported."""
 
     def __repr__(self) -> str:
-        return f"<ForwardReport told={len(self._told)}>"
+        return f"<ForwardReport told={len(self._reported)}>"
 
     async def run(self) -> None:
         """Report changes each REPORT_SECONDS, until cancelled."""
@@ -82,17 +82,21 @@ class ForwardReport:
         if not self._has_begun:
             self._send({}, [], begins=True)
             self._has_begun = True
-        empty = iter([name for name in self._told if name not in holding])
+        empty = iter([name for name in self._reported if name not in holding])
         while gone := list(islice(empty, NAMES_MAX)):
             self._send({}, gone)
             for name in gone:
-                del self._told[name]
+                del self._reported[name]
         new = iter(
-            [(name, sender) for name, sender in holding.items() if self._told.get(name) != sender]
+            [
+                (name, sender)
+                for name, sender in holding.items()
+                if self._reported.get(name) != sender
+            ]
         )
         while more := dict(islice(new, NAMES_MAX)):
             self._send(more, [])
-            self._told |= more
+            self._reported |= more
         self._version = version
 
     def _send(self, holding: dict[str, str], empty: list[str], *, begins: bool = False) -> None:

@@ -104,7 +104,7 @@ class SameQueues:
         self._near: dict[QueueKey, tuple[QueueKey, str]] = {}
         """For a stream, another stream and the IP address that both are sent to."""
         self._missing: dict[QueueKey, SameQueue] = {}
-        self._told: OncePerKey[tuple[QueueKey, QueueKey, bool]] = OncePerKey()
+        self._logged: OncePerKey[tuple[QueueKey, QueueKey, bool]] = OncePerKey()
 
     def __repr__(self) -> str:
         return (
@@ -176,7 +176,7 @@ class SameQueues:
         for key in gone:
             self._forget(key)
         if gone:
-            self._told.forget(lambda pair: not gone.isdisjoint(pair[:2]))
+            self._logged.forget(lambda pair: not gone.isdisjoint(pair[:2]))
         for key, (other, _) in list(self._near.items()):
             if self._stream(key) is None or self._stream(other) is None:
                 del self._near[key]
@@ -241,7 +241,7 @@ class SameQueues:
 
     def _tell(self, key: QueueKey, other: QueueKey, found: SameQueue) -> None:
         pair = (min(key, other), max(key, other), found.receipts_missing)
-        if self._told.is_new(pair):
+        if self._logged.is_new(pair):
             text = "sender.same_queue destination=%s other=%s: %s; %s"
             log.warning(text, key.destination, found.other, found.text, found.hint)
 

@@ -197,7 +197,7 @@ class OutboxSource:
             )
         return batch
 
-    def moved(
+    def moved_messages(
         self, fate: str, after: int, to: int, rows_max: int, bytes_max: int
     ) -> list[MovedMessages]:
         """Return the next dead letters (``dead``) or journal copies (``journal``) in (after, to].

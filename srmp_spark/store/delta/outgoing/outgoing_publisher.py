@@ -124,7 +124,7 @@ class OutgoingPublisher:
 
         The time is in seconds of the monotonic clock.
         """
-        self._told: set[int] = set()
+        self._logged: set[int] = set()
         self._as_of = time.time()
         """Time at which the published state of the outbox was read, in seconds since 1970.
 
@@ -360,15 +360,15 @@ class OutgoingPublisher:
         damaged = []
         after = max(start, table.published(incarnation, name))
         while after < end and (
-            found := self._source.moved(fate, after, end, MOVED_ROWS, MOVED_BYTES)
+            found := self._source.moved_messages(fate, after, end, MOVED_ROWS, MOVED_BYTES)
         ):
             tables = []
             for moved in found:
                 if moved.content is not None:
                     columns = moved_rows(moved.row, moved.content, self._queue_manager)
                     tables.append(finish(columns, spec, moved.row.position))
-                elif moved.row.id not in self._told:
-                    self._told.add(moved.row.id)
+                elif moved.row.id not in self._logged:
+                    self._logged.add(moved.row.id)
                     text = (
                         f"{moved.row.rows} messages to {moved.row.destination} of {name} "
                         f"(number {moved.row.id}) can no longer be read: they are lost"
@@ -413,7 +413,7 @@ class OutgoingPublisher:
         for incarnation, start, end in _spans(look):
             after, end = start, min(end, table.published(incarnation, table.spec.name))
             while after < end and (
-                found := self._source.moved(fate, after, end, MOVED_ROWS, MOVED_BYTES)
+                found := self._source.moved_messages(fate, after, end, MOVED_ROWS, MOVED_BYTES)
             ):
                 after = found[-1].row.id
                 for row, content in found:

@@ -533,7 +533,7 @@ class WaitingMessages:
         ):
             self._connection.execute("DELETE FROM parts WHERE id = ?", (part.id,))
 
-    def moved(self, after: int, rows_max: int) -> Iterator[MovedGroup]:
+    def moved_groups(self, after: int, rows_max: int) -> Iterator[MovedGroup]:
         """Yield dead letters and journal copies with ids above ``after`` in ``moved``, ascending.
 
         The generator ends once ``rows_max`` messages were yielded, or more. A damaged entry is

@@ -126,7 +126,7 @@ class ForwardedBatch:
     """
 
     stages: Sequence[StageRow] = ()
-    lost: Sequence[StageRow] = ()
+    lost_stages: Sequence[StageRow] = ()
 
     def __init__(
         self,

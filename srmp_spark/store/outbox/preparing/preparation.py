@@ -103,8 +103,8 @@ class Prepared(Protocol):
         """Return the stages of the batch, which are deleted when the batch counts."""
 
     @property
-    def lost(self) -> Sequence[StageRow]:
-        """Return the stages of lost attempts (:meth:`.Stages.lost`).
+    def lost_stages(self) -> Sequence[StageRow]:
+        """Return the stages of lost attempts (:meth:`.Stages.lost_attempts`).
 
         They are deleted when the batch counts.
         """
@@ -219,7 +219,7 @@ class Preparation:
         """
         self.application, self.batch = application, batch
         self.stages = stages
-        self.lost = lost
+        self.lost_stages = lost
         self.at = at
         self._known_since = known_since
         self.parts: list[BatchPart] = []
@@ -684,7 +684,8 @@ class Preparation:
             )
             ids_first += part.rows
         connection.executemany(
-            "DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in [*self.stages, *self.lost]]
+            "DELETE FROM stages WHERE id = ?",
+            [(stage.id,) for stage in [*self.stages, *self.lost_stages]],
         )
 
     def abort(self) -> None:

@@ -175,7 +175,7 @@ class Stages:
             found.append(stage)
         return found
 
-    def lost(self, stages: Sequence[StageRow]) -> list[StageRow]:
+    def lost_attempts(self, stages: Sequence[StageRow]) -> list[StageRow]:
         """Return the stages of lost attempts: other stages of the same batch as ``stages``.
 
         A lost attempt is one of a task that Spark ran again. Only stages that were staged no later
