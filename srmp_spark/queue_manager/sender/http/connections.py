@@ -242,7 +242,7 @@ class Wire:
             connections.close(self.key)
 
     def on_connection_lost(self, unanswered: Sequence[Send], why: str, *, silent: bool) -> None:
-        """Handle the end of a connection, as :meth:`.http_exchange.Owner.on_connection_lost` describes."""
+        """Handle the end of a connection (:meth:`.http_exchange.Owner.on_connection_lost`)."""
         if self.connecting is not None:
             # The end may be reported before the task that opens the connection continues, which
             # then checks this attribute.
