@@ -480,7 +480,7 @@ def _signed(change: Callable[[str], str]) -> bytes:
 
 
 def signature_cases() -> list[Case]:
-    """Bad input 30. A signature that nobody can check, or that is wrong, is no fault of the message's structure."""
+    """A signature that nobody can check, or that is wrong, is no fault of the message's structure."""
 
     def again(text: str) -> str:
         reference = text[text.index("<Reference") : text.index("</Reference>") + 12]

@@ -1,4 +1,4 @@
-"""Questions to a raw request head: [MC-MQSRM] chapter 4. Bad targets are bad input 19, in test_bad_inputs.py."""
+"""Questions to a raw request head: [MC-MQSRM] chapter 4. Bad targets are in test_bad_inputs.py."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_a_message_for_another_host_is_taken_if_the_operator_allows_that_host() 
      "https://machine3/msmq/q", "http://169.254.169.254/msmq/q"],
 )  # fmt: skip
 def test_we_are_no_open_relay(to: str) -> None:
-    """Bad input 21. That a message comes from a host is no reason to send to it."""
+    """That a message comes from a host is no reason to send to it."""
     playbook = Playbook(settings())
     assert (
         playbook

@@ -139,7 +139,7 @@ def test_white_space_and_other_spellings_of_the_same_markup_are_no_fault() -> No
 
 
 def test_headers_are_not_covered() -> None:
-    """Bad input 30, a valid signature around swapped headers: it is valid, and no more is said of it than that."""
+    """A valid signature around swapped headers: it is valid, and no more is said of it than that."""
     signed = signed_post(message(), DSA_KEY.sign)
     start, end = signed.content.index(b"<Signature"), signed.content.index(b"</Signature>") + 12
     other = message(label="pay twice", priority=7, sent_at=1_790_009_999, uniquifier=5000)

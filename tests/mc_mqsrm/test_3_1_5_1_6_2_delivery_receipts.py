@@ -93,7 +93,7 @@ def test_a_repeat_owes_nothing_new() -> None:
      {"message_class": CLASS_REPORT}],
 )  # fmt: skip
 def test_a_receipt_never_asks_for_a_receipt(fields: dict[str, object]) -> None:
-    """Two queue managers would go on writing to each other (bad input 24)."""
+    """Two queue managers would go on writing to each other."""
     assert Playbook() >> post(user_message(delivery_receipt_to=ADMIN, **fields)) << row(ORDERS, 1)
 
 

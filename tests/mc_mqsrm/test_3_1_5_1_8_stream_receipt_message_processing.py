@@ -1,4 +1,4 @@
-"""[MC-MQSRM] 3.1.5.1.8 Stream Receipt Message Processing; bad input 27: for another stream, beyond what was sent, repeated."""
+"""[MC-MQSRM] 3.1.5.1.8 Stream Receipt Message Processing: for another stream, beyond what was sent, repeated."""
 
 from __future__ import annotations
 

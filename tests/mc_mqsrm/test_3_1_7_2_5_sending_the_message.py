@@ -1,4 +1,4 @@
-"""[MC-MQSRM] 3.1.7.2.5 Sending the Message: what each HTTP outcome means; bad input 33."""
+"""[MC-MQSRM] 3.1.7.2.5 Sending the Message: what each HTTP outcome means."""
 
 from __future__ import annotations
 

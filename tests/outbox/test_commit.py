@@ -1,4 +1,4 @@
-"""A batch becomes outgoing: its order, its numbers, its identities (DESIGN.md promise 5)."""
+"""A batch becomes outgoing: its order, its numbers, its identities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of a peer that we post a receipt to: only a complete one counts (bad input 33)."""
+"""Answers of a peer that we post a receipt to: only a complete one counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which URLs from messages are called (INTERFACE.md section 2, ``--allow-url``; bad input 22; reliability T19)."""
+"""Which URLs from messages are called (INTERFACE.md section 2, ``--allow-url``)."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_all_properties_of_a_message_survive(tmp_path: Path) -> None:
 
 
 def test_what_no_pattern_names_is_refused_for_good(tmp_path: Path) -> None:
-    """Bad input 21: an open relay."""
+    """The queue manager is no open relay."""
     with (
         Destination(host=ELSEWHERE, queues={QUEUE: False}) as peer,
         RunningQueueManager(tmp_path / "on", allow_url=[LOOPBACK], store_and_forward="true") as on,

@@ -19,7 +19,7 @@ def queue_of_srmp(target: bytes) -> str:
     """Return the canonical name of the queue in a target of the SRMP port: ``/msmq/QUEUE``.
 
     Whether the queue exists is not checked. Raises :class:`RemoteProtocolError` for a target that
-    cannot be a queue (bad input 19): 400, or 404 for a target of WS-ReliableMessaging, which
+    cannot be a queue: 400, or 404 for a target of WS-ReliableMessaging, which
     earlier releases served on this port.
     """
     if _WSRM.match(target):

@@ -7,7 +7,7 @@ Redirects are never followed: a 3xx answer is an answer like any other. A body i
 - The status of an answer to a receipt is valid as soon as its head is complete. So its owner
   stops reading a body at :data:`ANSWER_MAX`.
 - For a message that is sent, an answer without an end is no answer, and the connection cannot
-  be used again (bad input 33 of the attack list).
+  be used again.
 
 The limits are offsets in the bytes of an answer, and reads are cut at these offsets. So it makes no
 difference how the network cut the bytes.

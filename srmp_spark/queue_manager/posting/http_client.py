@@ -2,8 +2,7 @@
 
 Each POST has a connection of its own (:mod:`.http_exchange`). The caller has judged the URL and
 chosen the addresses (:mod:`.url_policy`): this module looks no name up, and redirects are never
-followed. A long body is dropped at the limit, and the status is valid nevertheless (bad input 33 of
-the attack list).
+followed. A long body is dropped at the limit, and the status is valid nevertheless.
 """
 
 from __future__ import annotations

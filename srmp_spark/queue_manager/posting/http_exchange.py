@@ -5,7 +5,7 @@ All POSTs use it: messages (:mod:`.sender.http.connections`), messages of reliab
 what to write, and what the end of a connection means.
 
 Only a complete answer counts. :mod:`.http_answer` reads answers. An answer without an end counts as
-none, and ends the connection (bad input 33 of the attack list). The owner of an :class:`Exchange`
+none, and ends the connection. The owner of an :class:`Exchange`
 is called back, because a task for each message would cost more than all other work for the message.
 An :class:`AwaitedExchange` is for users who await each answer.
 """

@@ -163,7 +163,7 @@ A crash left such a file.
 """
 
 IDENTITY_DAYS = 30
-"""Days for which a key, position or digest is kept after its commit (DESIGN.md, promise 5)."""
+"""Days for which a key, position or digest is kept after its commit (docs/GUARANTEES.md)."""
 
 DEAD_LETTER_DAYS = 30
 """Days for which a dead letter or a journal copy is kept.

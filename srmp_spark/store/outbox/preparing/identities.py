@@ -1,4 +1,4 @@
-"""Decides which rows of a batch are new, for the whole batch at once (docs/DESIGN, promise 5).
+"""Decides which rows of a batch are new, for the whole batch at once.
 
 A row is identified by its ``key``. Without a key it is identified by its source position, else by
 (batch, digest, number of equal rows before it). Keys and positions count for each (application,
