@@ -1,7 +1,7 @@
 """The one path on which a message enters, for every transport: SRMP, WS-ReliableMessaging, PGM.
 
 A transport turns its request into a question, and the verdict into an answer on its wire. A verdict
-is a :class:`.SoapRefused`, which has all that an answer needs, or the absence of one. The checks
+is a :class:`.Refused`, which has all that an answer needs, or the absence of one. The checks
 have this order, in which cheap checks precede dear ones, and no check changes anything::
 
     check       when it is made                 where it is made
