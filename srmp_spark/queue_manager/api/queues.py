@@ -52,7 +52,7 @@ class QueuesApi:
         The body is ``{"transactional": bool, "journal": bool}``. The status is 201 if the queue was
         created, and 200 if the queue existed. A setting that is not named keeps its value, which is
         false for a new queue. Raises a 400 for an invalid name or body, and the errors of
-        :meth:`.QueueManager.create_queue`.
+        :meth:`.QueueAdministration.create`.
         """
         body = await request.json_object()
         unknown = body.keys() - {"transactional", "journal"}
