@@ -134,7 +134,7 @@ class ConsumersApi:
 
         The answer is ``{}``. Raises a 409 while somebody holds its lease, a 404 for an unknown
         consumer, and a 400 for the consumer ``default``. Raises the errors of
-        :meth:`.QueueManager.delete_consumer`.
+        :meth:`.Leases.delete_consumer`.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         _check_not_ours(queue, request.parameters["consumer"])

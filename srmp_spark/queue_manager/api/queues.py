@@ -78,7 +78,7 @@ class QueuesApi:
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE queues/{q}``: delete the queue and its journal, with their rows.
 
-        The answer names the queue. Raises the errors of :meth:`.QueueManager.delete_queue`.
+        The answer names the queue. Raises the errors of :meth:`.QueueAdministration.delete`.
         """
         return Response.json(
             {"queue": await self._manager.queues.delete(request.parameters["queue"])}

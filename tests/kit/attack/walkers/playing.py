@@ -73,7 +73,7 @@ class Walker(Protocol):
 
 
 def how(rng: Random) -> dict[str, Any]:
-    """Draw how a request is sent, as values of :attr:`LogStep.given`.
+    """Draw how a request is sent, as values of :attr:`.Step.given`.
 
     The values name the source address, the connection and the pieces, and say whether the answer is
     read.
