@@ -29,9 +29,8 @@ def test_a_message_that_is_purged_while_it_is_read_is_not_shown(
         link, read, go_on = client.manager.reader, asyncio.Event(), asyncio.Event()
         at_once = link.open
 
-        async def late(command: dict[str, Any]) -> Any:
-            head, pieces = await at_once(command)
-            found = [piece async for piece in pieces]
+        async def late(command: Any) -> Any:
+            found = [piece async for piece in await at_once(command)]
             read.set()
             await go_on.wait()
 
@@ -39,7 +38,7 @@ def test_a_message_that_is_purged_while_it_is_read_is_not_shown(
                 for piece in found:
                     yield piece
 
-            return head, again()
+            return again()
 
         link.open = late  # type: ignore[method-assign,assignment]
         asked = asyncio.ensure_future(

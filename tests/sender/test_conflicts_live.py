@@ -66,7 +66,7 @@ def letters(directory: Path) -> list[tuple[str, bytes, int]]:
     with OutboxReader(directory) as reader:
         return [
             (moved.row.reason, stored.message.body, stored.message.uniquifier)
-            for moved in reader.moved_groups()
+            for moved in reader.moved()
             for stored in moved.messages or []
         ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_queue_manager import FakeQueueManager
 
-from srmp_spark.rows.columns import COLUMNS
+from srmp_spark.rows.columns import KINDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ def test_the_schema_is_interface_md(spark: SparkSession, fake: Fake) -> None:
     """The format is found by itself: nothing is registered here."""
     frame = read(spark, fake(orders=1))
     assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
-        (name, kind.replace("long", "bigint")) for name, kind in COLUMNS
+        (name, kind.replace("long", "bigint")) for name, kind in KINDS.items()
     ]
 
 

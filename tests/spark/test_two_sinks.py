@@ -63,7 +63,7 @@ class Orders:
         with OutboxReader(self.running.data_dir) as reader:
             return Counter(
                 stored.message.body.decode().split()[0]
-                for moved in reader.moved_groups()
+                for moved in reader.moved()
                 for stored in moved.messages or []
             )
 
