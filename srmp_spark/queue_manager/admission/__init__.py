@@ -13,6 +13,8 @@ have this order, in which cheap checks precede dear ones, and no check changes a
     signature   after the message is decoded    Admission.judge: SRMP, PGM
     writer      when the queue is known         Admission.judge: SRMP, PGM; refuses_client: WS-RM
     queue       after the writer                the engine: SRMP, PGM; refuses_session: WS-RM
+    hops        after the queue                 Receiver.refuses_hops: SRMP
+    room        before the row is made          Receiver._not_now: all; refuses_in: WS-RM
 
 A PGM source has no connection, and the listener of its group limits the size. Calls of the API have
 tokens in place of writers; they and subscriptions ask the gate alone (:meth:`.Gate.check`). A
