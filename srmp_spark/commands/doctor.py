@@ -331,7 +331,7 @@ def _trouble(status: dict[str, Any]) -> Iterator[Check]:
             True,
             f"{sum(dead.values())} messages became dead letters since the outbox was "
             f"made: {counts}",
-            "sender.dead in the log says which and why; --state has them in "
+            "sender.dead in the log counts them by destination and reason; --state has them in "
             "dead_letter_queue, deadLetterQueue in a queue",
         )
     for described in status["queues"]:

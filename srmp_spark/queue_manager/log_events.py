@@ -224,8 +224,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "token.broad",
-        "A `[[token]]` has `read` and none of `metrics`, `browse` and `decide`, as in version "
-        "0.1, and so it has all four rights.",
+        "A `[[token]]` has `read` and none of `metrics`, `browse` and `decide`, as in builds "
+        "before the six verbs, and so it has all four rights.",
         "Write the verbs of the line into the entry, or fewer.",
     ),
     LogEvent(

@@ -441,7 +441,8 @@ class _Process:
         for token in manager.tokens.broad():
             log.warning(
                 'token.broad name=%s because="verbs has read without browse, which means what it '
-                'meant in 0.1" do="write verbs = [%s] to keep that; readers need browse, read"',
+                'meant before the six verbs" do="write verbs = [%s] to keep that; readers need '
+                'browse, read"',
                 token.name,
                 ", ".join(f"'{verb}'" for verb in VERBS if verb in token.verbs),
             )

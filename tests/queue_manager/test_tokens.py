@@ -22,7 +22,7 @@ from srmp_spark.queue_manager.api.port_side.router import ApiRoute, Extent
 from srmp_spark.queue_manager.api.status import Transports
 from srmp_spark.queue_manager.configuration.config import ServeConfig, load
 from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
-from srmp_spark.queue_manager.trust.tokens import READ_OF_0_1, VERBS, Token, Tokens, admin_token
+from srmp_spark.queue_manager.trust.tokens import BROAD_READ, VERBS, Token, Tokens, admin_token
 from srmp_spark.testing.queue_manager import RunningQueueManager
 
 SECRET = "0123456789abcdef-reader"
@@ -71,7 +71,7 @@ verbs = ["enqueue", "admin"]
         assert reader.queues == ("private$/orders", "private$/eu.*")
         assert writer.queues == ("*",)
         assert sorted(writer.verbs) == ["admin", "enqueue"]
-        assert (reader.verbs, reader.is_broad, writer.is_broad) == (READ_OF_0_1, True, False)
+        assert (reader.verbs, reader.is_broad, writer.is_broad) == (BROAD_READ, True, False)
         tokens = Tokens((reader, writer))
         assert tokens.find(f"Bearer {SECRET}") is reader
         assert tokens.find(f"bearer  {OTHER} ".encode()) is writer
@@ -233,8 +233,8 @@ class TestTheConsumerDefault:
 @pytest.mark.parametrize(
     ("verbs", "allowed", "is_broad"),
     [
-        (["read"], READ_OF_0_1, True),
-        (["read", "enqueue"], READ_OF_0_1 | {"enqueue"}, True),
+        (["read"], BROAD_READ, True),
+        (["read", "enqueue"], BROAD_READ | {"enqueue"}, True),
         (["admin", "enqueue"], {"admin", "enqueue"}, False),
         (["browse", "read"], {"browse", "read"}, False),
         (["read", "metrics"], {"read", "metrics"}, False),

@@ -136,15 +136,17 @@ def _parts() -> Iterator[str]:
     yield "## Classes"
     yield (
         "All are in `srmp_spark.errors`. A command or job that ends with one has the exit code of "
-        "the class."
+        "the class. `srmp_spark.extras.MissingExtraError`, a `ConfigurationError` and an "
+        "`ImportError`, is raised where an extra is not installed."
     )
     yield table(("class", "is a", "exit code", "meaning"), _classes())
     yield "## Why a message was refused"
     yield paragraphs(
-        "The code stands in the header `Srmp-Reason` of the answer, in the metric "
-        "`srmp_messages_refused_total{reason}`, and in the log event `accept.refused`. After 400 "
-        "the sender deletes the message; after 401, 403 and 503 it keeps the message and sends it "
-        "again. `srmp-spark doctor --queue NAME` prints the same explanation."
+        "The code stands in the header `Srmp-Reason` of the answer, and in the metric "
+        "`srmp_messages_refused_total{reason}`. A 400 or 403 after the message was read is logged "
+        "as `accept.refused`, a sender that is no writer as `writer.refused`; a 503 is counted "
+        "only. After 400 the sender deletes the message; after 401, 403 and 503 it keeps the "
+        "message and sends it again. `srmp-spark doctor --queue NAME` prints the same explanation."
     )
     yield from _reasons()
     yield "## Codes of the API"

@@ -14,8 +14,10 @@ from srmp_spark.spark import progress
 
 _INTRO = """\
 `GET /metrics` of the API answers in the text format of Prometheus, to a token with the verb
-`metrics`. A token for some queues sees their samples alone. A label with more than 1,000 values has
-the value `other` for further ones. The names are part of [the interface](../INTERFACE.md)."""
+`metrics`. A token for some queues sees the samples of its queues, `srmp_state_failed` and
+`srmp_state_lag_seconds`. A label that senders choose has at most 1,000 values: further ones count
+as `other`, and further reasons of `srmp_dead_letters_total` are left out. The names are part of
+[the interface](../INTERFACE.md)."""
 
 
 def _of_queue_manager() -> Iterator[tuple[str, str, str, str]]:

@@ -24,8 +24,9 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "accept.refused",
-        "A message was refused. The line is written once for each reason, destination and "
-        "sender. With status 400 the sender deletes the message.",
+        "A message was refused after it was read, or cannot be read. The line is written once for "
+        "each reason, destination and sender. With status 400 the sender deletes the message. A "
+        "503 is counted only, and refused writers have `writer.refused`.",
         "Read `because`, and run `srmp-spark doctor --queue QUEUE`. The errors page has every "
         "reason.",
     ),

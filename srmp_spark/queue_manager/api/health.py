@@ -61,7 +61,8 @@ class HealthApi:
         """Answer ``GET /metrics``: all metrics, in the text format of Prometheus.
 
         The sender process is asked for its status first, for two seconds at most. A caller whose
-        API token is for some queues sees the samples of these queues only.
+        API token is for some queues sees the samples of these queues, ``srmp_state_failed`` and
+        ``srmp_state_lag_seconds``.
         """
         # The gauge reads the entries that this call has stored.
         manager = self._manager

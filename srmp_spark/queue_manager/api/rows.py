@@ -143,8 +143,8 @@ class RowsApi:
     async def rows(self, request: Request) -> Response:
         """Answer ``GET rows``: the rows of (after, to] as an Arrow stream, or as a dense stream.
 
-        A dense stream has the stored pieces unchanged (``rows/dense.py``), and is sent if
-        ``Accept`` names it. The query is
+        A dense stream has the stored pieces unchanged, and is sent if ``Accept`` names
+        ``application/vnd.srmp-spark.log``. The query is
         ``?epoch&after&to[&envelope=1][&columns][&queue_manager]``. Raises a 409 if
         ``queue_manager`` is given and names another queue manager, or if the range ends past the
         end of the epoch. Raises a 410 for rows that retention has deleted, and a 400 for an invalid

@@ -11,9 +11,9 @@ INTERFACE.md section 7 describes them.
 
 The one token of ``--token-file`` or ``SRMP_SPARK_TOKEN`` is named ``admin`` and may do everything.
 
-Version 0.1 knew three verbs, and its ``read`` allowed what ``metrics``, ``browse``, ``read`` and
-``decide`` allow today. A configuration of that version keeps its meaning: an entry that has
-``read`` and none of the three new verbs has all four (:data:`READ_OF_0_1`). ``serve`` logs
+Builds before the six verbs knew three, and their ``read`` allowed what ``metrics``, ``browse``,
+``read`` and ``decide`` allow today. A configuration of such a build keeps its meaning: an entry
+that has ``read`` and none of the three new verbs has all four (:data:`BROAD_READ`). ``serve`` logs
 ``token.broad`` for such an entry, and names the verbs to write.
 
 Only digests are kept, and only digests are compared: in constant time, with every token. So neither
@@ -46,8 +46,8 @@ receive or reject rows as the consumer ``default``, which decides the receipts. 
 messages into queues or the outbox. ``admin``: create, purge, pause, repair.
 """
 VERBS: tuple[Verb, ...] = get_args(Verb)
-READ_OF_0_1: frozenset[Verb] = frozenset(("metrics", "browse", "read", "decide"))
-"""The verbs of an entry that has ``read`` and none of the verbs that version 0.1 did not know."""
+BROAD_READ: frozenset[Verb] = frozenset(("metrics", "browse", "read", "decide"))
+"""The verbs of an entry that has ``read`` and none of the verbs that were added later."""
 
 TOKENS_MAX = 1_000
 """Most API tokens; more is a configuration error. Each call is compared with all of them."""
@@ -83,7 +83,7 @@ class Token:
     queues: tuple[str, ...] = (EVERYTHING,)
     verbs: frozenset[Verb] = frozenset(VERBS)
     is_broad: bool = False
-    """Whether the entry has ``read`` in the meaning of version 0.1 (:data:`READ_OF_0_1`)."""
+    """Whether the entry has ``read`` in its old meaning (:data:`BROAD_READ`)."""
 
     def allows(self, verb: Verb, queue: str) -> bool:
         """Return whether the token has the right ``verb`` to ``queue``, a canonical name."""
@@ -125,7 +125,7 @@ class Tokens:
         return f"<Tokens {[token.name for token in self._tokens]}>"
 
     def broad(self) -> list[Token]:
-        """Return the tokens whose ``read`` has the meaning of version 0.1."""
+        """Return the tokens whose ``read`` has its old meaning."""
         return [token for token in self._tokens if token.is_broad]
 
     def named(self, name: str) -> Token | None:
@@ -241,12 +241,12 @@ def _parse(where: str, entry: Mapping[str, object]) -> Token:
         )
     where = f"{where}, token {name}"
     verbs = _verbs(where, entry)
-    is_broad = "read" in verbs and verbs.isdisjoint(READ_OF_0_1 - {"read"})
+    is_broad = "read" in verbs and verbs.isdisjoint(BROAD_READ - {"read"})
     return Token(
         name=name,
         digest=_digest(where, entry),
         queues=_queues(where, entry),
-        verbs=verbs | READ_OF_0_1 if is_broad else verbs,
+        verbs=verbs | BROAD_READ if is_broad else verbs,
         is_broad=is_broad,
     )
 
