@@ -218,6 +218,70 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "the request did not arrive as a POST",
         "a proxy or a redirect changed it: senders must reach the port directly",
     ),
+    "too-many-bytes": (
+        "unfinished requests of all senders hold as many bytes as they may",
+        "wait: the sender tries again; look for connections that send and never finish",
+    ),
+    "slow-head": (
+        "the head of the request did not arrive in time (HEAD_SECONDS)",
+        "look at the network, or the proxy, between sender and queue manager",
+    ),
+    "slow-body": (
+        "the body of the request arrives more slowly than it may (BODY_RATE_MIN)",
+        "look at the network, or the proxy, between sender and queue manager",
+    ),
+    "half-closed": (
+        "the sender ended its side of the connection in the middle of a request",
+        "look for a proxy or a firewall that closes connections early",
+    ),
+    "head-too-long": (
+        "the head of the request has more bytes than it may (HEAD_MAX)",
+        "find what adds header fields: a proxy, or cookies",
+    ),
+    "too-many-headers": (
+        "the head of the request has more lines than it may (HEAD_LINES_MAX)",
+        "find what adds header fields: a proxy",
+    ),
+    "repeated-header": (
+        "a header field that may stand once is there twice",
+        "find what adds it: a proxy between sender and queue manager",
+    ),
+    "target-too-long": (
+        "the target of the request is longer than it may be (TARGET_MAX)",
+        "use a shorter queue name; no queue of MSMQ needs a longer one",
+    ),
+    "host-missing": (
+        "the request has no header field Host, which HTTP/1.1 requires",
+        "a proxy may have removed it",
+    ),
+    "http-version": (
+        "the request has another version than HTTP/1.0 and HTTP/1.1",
+        "let the proxy speak HTTP/1.1 to this port",
+    ),
+    "transfer-encoding": (
+        "the body has another transfer coding than chunked, or has one in HTTP/1.0",
+        "let the proxy send Content-Length, or chunked over HTTP/1.1",
+    ),
+    "chunked": (
+        "the chunks of the body cannot be read, or have too many bytes together",
+        "a proxy may have changed them; let it send Content-Length",
+    ),
+    "length-missing": (
+        "the request has neither Content-Length nor chunks",
+        "let the proxy send one of them",
+    ),
+    "content-too-large": (
+        "the body is larger than a message may be (CONTENT_MAX)",
+        "send smaller messages: MSMQ has a limit of 4 MB itself",
+    ),
+    "expectation": (
+        "the request has a header field Expect other than 100-continue",
+        "a proxy may have added it",
+    ),
+    "media-type": (
+        "the body is no SOAP message in UTF-8, at the port of --listen-wsrm",
+        "send text/xml or application/soap+xml without MTOM",
+    ),
 }
 """Code of the header ``Srmp-Reason`` → (meaning, advice to the operator of the receiver)."""
 

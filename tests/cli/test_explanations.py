@@ -14,19 +14,26 @@ PACKAGE = Path(__file__).resolve().parents[2] / "srmp_spark"
 
 
 def reasons() -> set[str]:
-    """The literal reasons of ``Refused(status, reason, …)`` in the package."""
+    """The literal reasons of refusals in the package, of a message and of its HTTP request."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Refused":
-                reason = node.args[1] if len(node.args) > 1 else None
-                if isinstance(reason, ast.Constant) and isinstance(reason.value, str):
-                    found.add(reason.value)
+            if not isinstance(node, ast.Call) or len(node.args) < 3:
+                continue
+            status, reason = node.args[:2]
+            name = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
+            if (
+                name in ("Refused", "HeadError", "refuse")
+                and isinstance(reason, ast.Constant)
+                and isinstance(reason.value, str)
+                and not (isinstance(status, ast.Constant) and status.value == 204)
+            ):
+                found.add(reason.value)
     return found | {faults.REASON, DISK_FULL, OLDER_COPY}
 
 
 def test_each_reason_has_a_meaning_and_an_advice() -> None:
-    assert len(reasons()) >= 24, "they are where this test looks"
+    assert len(reasons()) >= 40, "they are where this test looks"
     assert reasons() - set(EXPLANATIONS) == set()
     for meaning, advice in EXPLANATIONS.values():
         assert len(meaning) > 10

@@ -31,6 +31,18 @@ WORDS_MIN = 3
 """Fewest words of a message that are known without running: fewer tell nothing."""
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _EXCEPTIONS = ("ApiError", "BatchError")
+_REFUSING = {"Refused": 1, "HeadError": 1, "refuse": 1, "close": 0}
+"""Class or method that refuses a message → place of the reason among its arguments.
+
+The status stands first. ``Gate.close`` has none.
+"""
+_STATUS_OF_GATE = 503
+_OF_READING = {
+    "malformed": ("400", "413", "415"),
+    "target": ("400", "404", "414"),
+    "chunked": ("400", "413"),
+}
+"""Reason whose status is chosen where the bytes are read → its statuses."""
 
 
 class Refusal(NamedTuple):
@@ -64,22 +76,31 @@ def _classes() -> Iterator[tuple[str, str, str, str]]:
 
 def refused_messages() -> dict[str, set[str]]:
     """Return the reasons with which a message is refused, with the HTTP statuses of each."""
-    found: dict[str, set[str]] = {}
+    found = {reason: set(statuses) for reason, statuses in _OF_READING.items()}
     for call in calls():
-        if _name(call) != "Refused" or len(call.node.args) < 4:
+        place = _REFUSING.get(_name(call) or _attribute(call))
+        if place is None or len(call.node.args) <= place + 1:
             continue
-        given = call.node.args[0]
-        if isinstance(given, ast.Attribute) and given.attr == "status_hint":
-            continue  # The decoder chooses the status.
-        status, reason = call.number(given), call.text(call.node.args[1])
-        if reason is not None and UNKNOWN not in reason:
-            found.setdefault(reason, set()).update([str(status)] if status else ["400", "503"])
+        reason = call.text(call.node.args[place])
+        if reason is None or UNKNOWN in reason or reason in _OF_READING:
+            continue
+        status = call.number(call.node.args[0]) if place else _STATUS_OF_GATE
+        found.setdefault(reason, set()).update([str(status)] if status else ["400", "503"])
     return found
 
 
 def _name(call: Call) -> str:
     function = call.node.func
     return function.id if isinstance(function, ast.Name) else ""
+
+
+def _attribute(call: Call) -> str:
+    """Return the name of the method that is called, and of ``close`` that of a gate alone."""
+    function = call.node.func
+    if not isinstance(function, ast.Attribute):
+        return ""
+    of_gate = ast.unparse(function.value).endswith("gate")
+    return function.attr if function.attr == "refuse" or of_gate else ""
 
 
 def answers() -> tuple[Refusal, ...]:
@@ -134,7 +155,7 @@ def _parts() -> Iterator[str]:
     yield "## Exit codes"
     yield table(("code", "meaning"), _exit_codes())
     yield "## Classes"
-    yield (
+    yield paragraphs(
         "All are in `srmp_spark.errors`. A command or job that ends with one has the exit code of "
         "the class. `srmp_spark.extras.MissingExtraError`, a `ConfigurationError` and an "
         "`ImportError`, is raised where an extra is not installed."
@@ -145,10 +166,18 @@ def _parts() -> Iterator[str]:
         "The code stands in the header `Srmp-Reason` of the answer, and in the metric "
         "`srmp_messages_refused_total{reason}`. A 400 or 403 after the message was read is logged "
         "as `accept.refused`, a sender that is no writer as `writer.refused`; a 503 is counted "
-        "only. After 400 the sender deletes the message; after 401, 403 and 503 it keeps the "
+        "only. After 400 the sender deletes the message; after any other status it keeps the "
         "message and sends it again. `srmp-spark doctor --queue NAME` prints the same explanation."
     )
     yield from _reasons()
+    yield "### Only in the metric"
+    yield paragraphs(
+        "The metric has these reasons too: `wsrm` (a request of WS-ReliableMessaging that "
+        "its queue cannot accept, logged as `wsrm.refused`), `wsrm-` with the name of a SOAP fault "
+        "(logged as `wsrm.fault`), and `other` when there are 1,000 pairs of status and reason. "
+        "`expired` and `invalid-signature` have the status 200 there for a message of a stream: it "
+        "was discarded, and its receipts say so."
+    )
     yield "## Codes of the API"
     yield paragraphs(
         'The answer is `{"error": {"code", "message", "hint", "section"}}`. A command prints '

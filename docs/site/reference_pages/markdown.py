@@ -11,7 +11,9 @@ WIDTH = 100
 NOTE = "<!-- Made by `make docs-reference` from the tables of the code. Change them there. -->"
 
 _NAMES = re.compile(
-    r"--[a-z]+(?:-[a-z]+)*|</?[A-Za-z][^<>]*>|\[\[\w+\]\]|\[\w+\](?=[ .,])|https?://[^\s,;)]+"
+    r"\$[A-Z_]+(?:/[\w-]+)*|\w+\[\]\.\w+"
+    r"|--[a-z]+(?:-[a-z]+)*(?: (?:[A-Z]{2,}\b(?::[\w=:]*\w)?|https?://[^\s,;)]+))?"
+    r"|</?[A-Za-z][^<>]*>|\[\[\w+\]\]|\[\w+\](?=[ .,])|(?:DIRECT=)?https?://[^\s,;)]+"
     r"|wsrm:URL|/msmq\S*[^\s.:,]|\b[a-z]+[A-Z]\w*|\b[a-z]+(?:_[a-z]+)+\b|\b[A-Z]+(?:_[A-Z0-9]+)+\b"
 )
 _ROLE = re.compile(r":(?:class|meth|mod|func|data|attr|exc):`([^`]+)`")
