@@ -17,13 +17,14 @@ def reasons() -> set[str]:
     """The literal reasons of refusals in the package, of a message and of its HTTP request."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
+        of_port = path.parent.name in ("srmp_port", "wsrm")
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or len(node.args) < 3:
                 continue
             status, reason = node.args[:2]
             name = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
             if (
-                name in ("Refused", "HeadError", "refuse")
+                (name in ("Refused", "HeadError") or (name == "refuse" and of_port))
                 and isinstance(reason, ast.Constant)
                 and isinstance(reason.value, str)
                 and not (isinstance(status, ast.Constant) and status.value == 204)

@@ -36,6 +36,8 @@ _REFUSING = {"Refused": 1, "HeadError": 1, "refuse": 1, "close": 0}
 
 The status stands first. ``Gate.close`` has none.
 """
+_PORTS = ("srmp_port", "wsrm")
+"""Rooms whose method ``refuse`` answers a request of a sender."""
 _STATUS_OF_GATE = 503
 _OF_READING = {
     "malformed": ("400", "413", "415"),
@@ -95,12 +97,13 @@ def _name(call: Call) -> str:
 
 
 def _attribute(call: Call) -> str:
-    """Return the name of the method that is called, and of ``close`` that of a gate alone."""
+    """Return the name of the method that is called, if it is one of a gate or of a port."""
     function = call.node.func
     if not isinstance(function, ast.Attribute):
         return ""
     of_gate = ast.unparse(function.value).endswith("gate")
-    return function.attr if function.attr == "refuse" or of_gate else ""
+    of_port = function.attr == "refuse" and call.path.parent.name in _PORTS
+    return function.attr if of_gate or of_port else ""
 
 
 def answers() -> tuple[Refusal, ...]:
