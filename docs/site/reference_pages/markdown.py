@@ -12,7 +12,8 @@ NOTE = "<!-- Made by `make docs-reference` from the tables of the code. Change t
 
 _NAMES = re.compile(
     r"\$[A-Z_]+(?:/[\w-]+)*|\w+\[\]\.\w+"
-    r"|--[a-z]+(?:-[a-z]+)*(?: (?:[A-Z]{2,}\b(?::[\w=:]*\w)?|https?://[^\s,;)]+))?"
+    r"|--[a-z]+(?:-[a-z]+)*(?: (?:[A-Z]{2,}\b(?::[\w=:]*\w)?|(?:keep|refuse|retry)\b"
+    r"|https?://[^\s,;)]+))?"
     r"|</?[A-Za-z][^<>]*>|\[\[\w+\]\]|\[\w+\](?=[ .,])|(?:DIRECT=)?https?://[^\s,;)]+"
     r"|wsrm:URL|/msmq\S*[^\s.:,]|\b[a-z]+[A-Z]\w*|\b[a-z]+(?:_[a-z]+)+\b|\b[A-Z]+(?:_[A-Z0-9]+)+\b"
 )
