@@ -65,7 +65,10 @@ def prepared() -> Input:
 
 
 def lost(reason: str = "reset") -> Input:
-    return Input(f"lost: {reason}", lambda playbook: playbook.take(playbook.reader.lost(reason)))
+    def act(playbook: ReaderPlaybook) -> None:
+        playbook.take(playbook.reader.connection_lost(reason))
+
+    return Input(f"lost: {reason}", act)
 
 
 def tick(seconds: float) -> Input:

@@ -189,7 +189,6 @@ def test_a_packet_fits_into_a_datagram_of_the_interface() -> None:
 WITHOUT_RIGHTS = """
 import os
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.settings import SourceSettings
 from srmp_spark.queue_manager.multicast.groups import check_multicast
 from srmp_spark.queue_manager.multicast.settings import Encapsulation, PgmSettings
 if os.getuid() == 0:

@@ -284,7 +284,7 @@ class TestFinalStreamReceipts:
                     it.take(**place(1, server.url(), ordinal=8), **late),
                 )
                 await asyncio.sleep(0)
-                assert len(it.manager.acceptor._batch) == 2, "one commit"
+                assert len(it.manager.acceptor._waiting._items) == 2, "one commit"
                 await both_places
                 await until(lambda: told(server.receipts) and left(it) == 0)
                 assert [each.stream_id for each in server.receipts if each.decision] == [

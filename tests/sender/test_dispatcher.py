@@ -344,7 +344,7 @@ def test_a_child_that_has_too_much_to_do_is_told_again(
         outgoing._identifiers = cast("Any", SimpleNamespace(reserve=reserve))
         outgoing._again, outgoing._untold = None, {}
         noted: list[int] = []
-        outgoing.order_queue_read = noted.append
+        outgoing._events = cast("Any", SimpleNamespace(order_queue_read=noted.append))
         await outgoing._reserve(1, 2)
         told: SenderCommand = IdentifiersReserved(1, 5)
         if isinstance(trouble, ApiError):
