@@ -241,10 +241,14 @@ def test_a_lost_lease_stops_the_query(fake: Fake) -> None:
 
     threading.Thread(target=live, daemon=True).start()
     deadline = time.monotonic() + 5
-    with pytest.raises(ApiError, match="the other"):
+
+    def check_until_lost() -> None:
         while time.monotonic() < deadline:
             keeper.check()
             time.sleep(0.05)
+
+    with pytest.raises(ApiError, match="the other"):
+        check_until_lost()
     stop.set()
     keeper.release()
 
