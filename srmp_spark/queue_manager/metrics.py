@@ -163,18 +163,19 @@ class Metrics:
         ``sees`` returns whether the caller may see a queue. If it is given, the text has only the
         samples of queues that the caller may see, and the metrics of FOR_EVERY_CALLER: totals, and
         samples of destinations and remote queues, are about other queues too. Other work gets its
-        turn after each SAMPLES_AT_ONCE samples. With 10,000 queues the text has 2 MB and takes 50
-        turns.
+        turn after each SAMPLES_AT_ONCE samples, whether they are shown or not. With 10,000 queues
+        the text has 2 MB and takes 50 turns.
         """
         pieces = []
-        families = self._families(readings)
-        for family in families if sees is None else self._families_for(readings, sees):
+        for family in self._families(readings, for_some_queues=sees is not None):
             if not isinstance(family, _Labelled):
                 pieces.append(generate_latest(_Only(family)))
                 continue
             samples = iter(family.samples)
             head = True
             while (part := list(islice(samples, SAMPLES_AT_ONCE))) or head:
+                if sees is not None and family.name not in FOR_EVERY_CALLER:
+                    part = [each for each in part if sees(_queue_of(each[0]))]
                 text = generate_latest(_Only(family.of(part)))
                 # HELP and TYPE are written only once.
                 pieces.append(text if head else text.split(b"\n", 2)[2])
@@ -182,51 +183,49 @@ class Metrics:
                 await work.turn()
         return b"".join(pieces)
 
-    def _families_for(self, readings: Readings, sees: Callable[[str], bool]) -> Iterator[_Labelled]:
-        """Yield the metrics that a caller for some queues may see, without other queues' samples.
+    def _families(
+        self, readings: Readings, *, for_some_queues: bool = False
+    ) -> Iterator[Metric | _Labelled]:
+        """Yield all metrics, in the order in which the answer has them.
 
-        The first label of a metric that has a sample for each queue is ``queue``.
+        ``for_some_queues`` leaves out, unread, what a caller for some queues must not see. The
+        first label of a metric that has samples for each queue is ``queue``.
         """
-        for family in self._families(readings):
-            if not isinstance(family, _Labelled):
-                continue
-            if family.name in FOR_EVERY_CALLER:
-                yield family
-            elif family.labels[:1] == ("queue",):
-                samples = family.samples
-                yield family._replace(
-                    samples=(
-                        (values, value)
-                        for values, value in samples
-                        if sees(base_of_journal(values[0]) or values[0])
-                    )
-                )
 
-    def _families(self, readings: Readings) -> Iterator[Metric | _Labelled]:
-        """Yield all metrics, in the order in which the answer has them."""
+        def is_shown(name: str, labels: tuple[str, ...]) -> bool:
+            return not for_some_queues or labels[:1] == ("queue",) or name in FOR_EVERY_CALLER
+
         for counter in COUNTERS:
-            counted: Samples = [
-                (key if isinstance(key, tuple) else (key,), count)
-                for key, count in counter.counts(self).items()
-            ]
-            yield _Labelled(
-                CounterMetricFamily, counter.name, counter.text, counter.labels, counted
+            if is_shown(counter.name, counter.labels):
+                counted: Samples = [
+                    (key if isinstance(key, tuple) else (key,), count)
+                    for key, count in counter.counts(self).items()
+                ]
+                yield _Labelled(
+                    CounterMetricFamily, counter.name, counter.text, counter.labels, counted
+                )
+        if not for_some_queues:
+            yield self.accept_seconds.family(
+                "srmp_accept_seconds", "Seconds from a request that is read to its answer 200."
             )
-        yield self.accept_seconds.family(
-            "srmp_accept_seconds", "Seconds from a request that is read to its answer 200."
-        )
-        yield self.sync_seconds.family(
-            "srmp_sync_seconds",
-            "Seconds that one commit of accepted messages takes, with its sync.",
-        )
+            yield self.sync_seconds.family(
+                "srmp_sync_seconds",
+                "Seconds that one commit of accepted messages takes, with its sync.",
+            )
         for kind, gauges in (
             (CounterMetricFamily, readings.counters),
             (GaugeMetricFamily, readings.gauges),
         ):
             for each in gauges:
-                found = each.read()
-                samples = found if each.is_long else list(found)
-                yield _Labelled(kind, each.name, each.text, each.labels, samples)
+                if is_shown(each.name, each.labels):
+                    found = each.read()
+                    samples = found if each.is_long else list(found)
+                    yield _Labelled(kind, each.name, each.text, each.labels, samples)
+
+
+def _queue_of(values: Sequence[str]) -> str:
+    """Return the queue of a sample, whose first label value names the queue or its journal."""
+    return base_of_journal(values[0]) or values[0]
 
 
 class CounterSpec(NamedTuple):

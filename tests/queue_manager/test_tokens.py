@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
+import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -21,6 +24,7 @@ from srmp_spark.queue_manager.api.port_side.guard import OPEN_PATHS, authorize
 from srmp_spark.queue_manager.api.port_side.router import ApiRoute, Extent
 from srmp_spark.queue_manager.api.status import Transports
 from srmp_spark.queue_manager.configuration.config import ServeConfig, load
+from srmp_spark.queue_manager.metrics import SAMPLES_AT_ONCE, Gauge, Metrics, Readings
 from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
 from srmp_spark.queue_manager.trust.tokens import BROAD_READ, VERBS, Token, Tokens, admin_token
 from srmp_spark.testing.queue_manager import RunningQueueManager
@@ -438,3 +442,32 @@ def test_one_token_cannot_hold_all_connections(
         )
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too-many-calls")
         assert "tokens of their own" in refused.json()["error"]["hint"]
+
+
+def test_the_numbers_of_a_token_for_one_queue_of_ten_thousand_take_turns() -> None:
+    """A token that sees little must not hold the loop longer, and what it may not see is not even read."""
+    turns: list[None] = []
+
+    async def turn() -> None:
+        turns.append(None)
+
+    def waiting() -> Iterator[tuple[tuple[str, ...], float]]:
+        for number in range(10_000):
+            yield (f"private$/q{number}", "default"), 1.0
+            yield (f"private$/q{number};journal", "default"), 1.0
+
+    def hidden() -> list[tuple[tuple[str, ...], float]]:
+        raise AssertionError("it is about other queues")
+
+    readings = Readings(
+        counters=[Gauge("srmp_dead_letters", "Dead.", ("reason",), hidden)],
+        gauges=[
+            Gauge("srmp_queue_waiting", "Rows.", ("queue", "consumer"), waiting, is_long=True),
+            Gauge("srmp_disk_free_bytes", "Bytes.", (), hidden),
+        ],
+    )
+    work = cast("Any", SimpleNamespace(turn=turn))
+    text = asyncio.run(Metrics().text(readings, work, lambda queue: queue == "private$/q77"))
+    seen = re.findall(r'^srmp_queue_waiting{.*queue="([^"]+)"', text.decode(), re.MULTILINE)
+    assert seen == ["private$/q77", "private$/q77;journal"]
+    assert len(turns) >= 20_000 // SAMPLES_AT_ONCE

@@ -60,15 +60,15 @@ class HealthApi:
     async def metrics(self, request: Request) -> Response:
         """Answer ``GET /metrics``: all metrics, in the text format of Prometheus.
 
-        The sender process is asked for its status first, for two seconds at most. A caller whose
-        API token is for some queues sees the samples of these queues, ``srmp_state_failed`` and
-        ``srmp_state_lag_seconds``.
+        For a caller that sees all queues, the sender process is asked for its status first, for two
+        seconds at most. A caller whose API token is for some queues sees the samples of these
+        queues, ``srmp_state_failed`` and ``srmp_state_lag_seconds``.
         """
-        # The gauge reads the entries that this call has stored.
-        manager = self._manager
-        await manager.outgoing.status()
+        manager, sees = self._manager, None if request.sees_all else request.sees
+        if sees is None:
+            # The metric of the destinations reads the entries that this call has stored.
+            await manager.outgoing.status()
         async with manager.slices.work() as work:
-            sees = None if request.sees_all else request.sees
             text = await manager.metrics.text(readings(manager, self._transports), work, sees)
             return Response(body=text, content_type=CONTENT_TYPE)
 
