@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 
 from srmp_spark import __version__
 from srmp_spark.commands import (
+    backup,
     capture,
     doctor,
     jobs,
     messages,
     queues,
-    restore,
     streams,
     subscribe,
 )
@@ -103,7 +103,7 @@ def parser(word: str | None = None) -> argparse.ArgumentParser:
     return top
 
 
-_OTHERS = (messages, queues, streams, subscribe, doctor, capture, jobs, restore)
+_OTHERS = (messages, queues, streams, subscribe, doctor, capture, jobs, backup)
 
 
 def _without_serve() -> tuple[argparse.ArgumentParser, Commands[Any]]:

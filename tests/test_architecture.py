@@ -94,7 +94,7 @@ OUTBOX = "srmp_spark.store.outbox"
 OUTBOX_FOR_ALL = {f"{OUTBOX}.limits", f"{OUTBOX}.errors", f"{OUTBOX}.tables.which_file"}
 """Modules of the outbox that the accepting process may import. All others need Arrow."""
 SENDER_PROCESS = "queue_manager/sender"
-OUTBOX_READERS = ("store/delta", "store/restore")
+OUTBOX_READERS = ("store/delta", "store/restore", "store/backup")
 """Parts of other processes than the accepting one that read or create an outbox."""
 
 HELPERS = "srmp_spark.queue_manager"

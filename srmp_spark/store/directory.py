@@ -39,6 +39,7 @@ import logging
 import os
 import re
 import secrets
+import shlex
 import sqlite3
 import struct
 import uuid
@@ -47,7 +48,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
+from srmp_spark.errors import (
+    ConfigurationError,
+    StoreDamagedError,
+    StoreError,
+    StoreSyncError,
+)
 from srmp_spark.private_files import FOLDER_MODE, narrow, refuse_wide, replace_private
 from srmp_spark.store import unreadable_rows
 from srmp_spark.store.database.durable import make_directory, sync_directory
@@ -73,6 +79,13 @@ DATABASE_FILE = "store.db"
 SEGMENTS_DIRECTORY = "segments"
 OWN_FOLDERS = frozenset({SEGMENTS_DIRECTORY, STAGES_DIRECTORY, "delta", "subscriptions"})
 """Folders of the data directory whose content no other user may see."""
+BACKUP_FILE = "backup.json"
+"""Manifest of a backup (store/backup/manifest.py).
+
+A folder with this file is a backup. A queue manager that started on it would change it.
+"""
+RESTORED_FILE = "restored-from.json"
+"""File in a directory that was made of a backup: when the backup was made, for an operator."""
 RESTORING_FILE = "restoring"
 """File that exists while ``srmp-spark restore`` makes the directory.
 
@@ -219,6 +232,7 @@ class DataDirectory:
             make_directory(path)
             refuse_network_file_system(path, mountinfo)
             refuse_wide(path)
+            _refuse_backup(path)
             (path / SEGMENTS_DIRECTORY).mkdir(exist_ok=True, mode=FOLDER_MODE)
             lock = take_lock(path / LOCK_FILE)
             if count := narrow(path, OWN_FOLDERS):
@@ -263,7 +277,7 @@ class DataDirectory:
         starts: int = facts.get("starts", 0)
         queue_manager: str = facts.get("queue_manager") or str(uuid.uuid4())
         born = birth_of(path / DATABASE_FILE)
-        because = foreign_because(
+        because = _restored_because(path, identity) or foreign_because(
             identity, starts=starts, position=position, inodes=_inodes(path), born=born
         )
         if because is None:
@@ -361,6 +375,14 @@ class DataDirectory:
         self.close()
 
 
+def _refuse_backup(path: Path) -> None:
+    if (path / BACKUP_FILE).exists():
+        raise ConfigurationError(
+            f"{path} is a backup, and a queue manager would change it: make a data directory of it "
+            f"with srmp-spark restore --backup {shlex.quote(str(path))} --data-dir NEW"
+        )
+
+
 def _unusable(path: Path, error: OSError) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return StoreSyncError(
@@ -437,6 +459,17 @@ def _begin_epoch_if_due(
         epochs.begin(
             writer, secrets.token_hex(8), now, "a consumer's mark lies beyond the last row"
         )
+
+
+def _restored_because(path: Path, identity: Identity | None) -> str | None:
+    """Return that the directory was made of a backup, at its first start; ``None`` otherwise."""
+    if identity is not None:
+        return None
+    try:
+        made_at = json.loads((path / RESTORED_FILE).read_text(encoding="utf-8"))["made_at"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return f"it was restored from the backup of {made_at}"
 
 
 def _inodes(path: Path) -> tuple[int, int, int]:
