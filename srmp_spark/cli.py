@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from srmp_spark import __version__
 from srmp_spark.commands import (
+    activate,
     backup,
     capture,
     doctor,
@@ -103,7 +104,7 @@ def parser(word: str | None = None) -> argparse.ArgumentParser:
     return top
 
 
-_OTHERS = (messages, queues, streams, subscribe, doctor, capture, jobs, backup)
+_OTHERS = (messages, queues, streams, subscribe, doctor, capture, jobs, backup, activate)
 
 
 def _without_serve() -> tuple[argparse.ArgumentParser, Commands[Any]]:

@@ -370,6 +370,14 @@ def _port_checks(args: argparse.Namespace, status: dict[str, Any]) -> Iterator[C
 
 def _trouble(status: dict[str, Any]) -> Iterator[Check]:
     """Yield what ``status`` shows that needs the attention of an operator."""
+    # Older queue managers hold no copies.
+    if held := status.get("held_copy"):
+        yield Check(
+            "copy",
+            False,
+            f"held since {held['since']}, because {held['because']}: {held['what']}",
+            held["do"],
+        )
     for blocked in status["blocked_urls"]:
         yield Check(
             "receipts",

@@ -41,6 +41,20 @@ EVENTS: tuple[LogEvent, ...] = (
         "Somebody who does not hold the lease asked to release it. Nothing was changed.",
     ),
     LogEvent(
+        "copy.activated",
+        "An operator decided that this copy of a data directory lives. Messages and receipts are "
+        "sent, the Delta state is published, and subscriptions that move take messages.",
+        "Make sure that the original never starts again.",
+    ),
+    LogEvent(
+        "copy.held",
+        "The data directory is a copy, and its original may still run. Messages are accepted and "
+        "rows can be read, but nothing acts outside: no message, no receipt, no row of the Delta "
+        "state, no subscription that moves.",
+        "If this copy is to live, end the original for good and run `srmp-spark activate`. If it "
+        "was started by mistake, stop it.",
+    ),
+    LogEvent(
         "dead_letters.failed",
         "A fault of srmp-spark while dead letters were moved into a queue. The queue manager "
         "tries again.",
@@ -81,8 +95,8 @@ EVENTS: tuple[LogEvent, ...] = (
         "epoch.changed",
         "The data directory is not the one that ran last: it was copied, put back or restored. A "
         "new epoch begins.",
-        "If it is a copy that was started by mistake, stop it. Subscriptions that move and what "
-        "waits to be sent are on hold.",
+        "If it is a copy that was started by mistake, stop it. Everything that acts outside is on "
+        "hold until `srmp-spark activate`.",
     ),
     LogEvent(
         "forward.no_host",

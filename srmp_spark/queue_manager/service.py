@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
+from srmp_spark.queue_manager.activation import Activation
 from srmp_spark.queue_manager.admission.acceptor import Acceptor, Effects
 from srmp_spark.queue_manager.admission.admission import Admission
 from srmp_spark.queue_manager.admission.disk_gate import DiskGate
@@ -124,6 +125,7 @@ class QueueManager:
         """The multicast groups, or ``None`` if multicast is off."""
         self.state = StateReports(core, self.gate, self.multicast, self.stop)
         self.reader = _reader(core, self.state)
+        self.activation = Activation(core, self.outgoing, self.reader, self._send_receipts)
 
     @property
     def epoch(self) -> str:
@@ -131,7 +133,16 @@ class QueueManager:
         return self.directory.epoch
 
     def start_sending(self) -> None:
-        """Begin to send receipts, first those that the last run has left in the store."""
+        """Begin to send receipts, first those that the last run has left in the store.
+
+        A copied data directory sends none until it is activated, which is logged.
+        """
+        self.activation.tell()
+        if self.activation.held is None:
+            self._send_receipts()
+
+    def _send_receipts(self) -> None:
+        self.receipts.allow()
         self.receipts.owe(self._owed_at_start, found=True)
         self._owed_at_start.clear()
         self.receipts.arm()
@@ -207,7 +218,8 @@ def _reader(core: Core, reports: StateReports) -> ReaderLink:
     settings = ReaderSettings(
         str(core.directory.path),
         core.directory.queue_manager,
-        core.config.state,
+        # A held copy publishes nothing.
+        core.config.state if core.directory.held is None else None,
         core.config.state_interval,
     )
     return ReaderLink(settings, reports.on_event)

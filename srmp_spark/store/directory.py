@@ -64,6 +64,7 @@ from srmp_spark.store.stored_rows import wide_parts
 from srmp_spark.store.tables import (
     decisions,
     epochs,
+    held_copy,
     held_subscriptions,
     holes,
     losses,
@@ -72,6 +73,7 @@ from srmp_spark.store.tables import (
     state,
     wsrm_sequences,
 )
+from srmp_spark.store.tables.held_copy import HeldCopy
 
 LOCK_FILE = "lock"
 IDENTITY_FILE = "identity"
@@ -203,6 +205,10 @@ class DataDirectory:
     fence: int
     changed: str | None
     """Reason why this start began a new epoch in a used directory; ``None`` if it did not."""
+    held: HeldCopy | None
+    """Why the directory, which is a copy, holds everything that acts outside; ``None`` if it does
+    not.
+    """
     receipts_key: str
     """Random text, created once and never shown to anyone.
 
@@ -324,6 +330,7 @@ class DataDirectory:
             current.id,
             fence + 1,
             changed,
+            held_copy.load(writer),
             receipts_key,
             writer,
             lock,
@@ -444,6 +451,7 @@ def _begin_epoch_if_due(
         epochs.begin(writer, secrets.token_hex(8), now, because)
         state.skip_used_identifiers(writer)
         held_subscriptions.hold_all(writer, because)
+        held_copy.hold(writer, HeldCopy(because, now))
     elif "holes" in moved_aside:
         # The unreadable hole may have held the last sequence of its queue. A sequence is never
         # issued twice in an epoch.

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, StoreError
+from srmp_spark.queue_manager.api.activation import ActivationApi
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.health import HealthApi
@@ -119,6 +120,7 @@ def routes(
         ApiRoute("PUT", "/v1/subscriptions", ADMIN_ALL, subscriptions.put),
         ApiRoute("DELETE", "/v1/subscriptions", ADMIN_ALL, subscriptions.delete),
         ApiRoute("POST", "/v1/subscriptions/resume", ADMIN_ALL, subscriptions.resume),
+        ApiRoute("POST", "/v1/activate", ADMIN_ALL, ActivationApi(manager, remote_queues).post),
     ]
 
 

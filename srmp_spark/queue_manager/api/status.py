@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark import __version__
 from srmp_spark.names import split_url
+from srmp_spark.queue_manager.activation import DO, WHAT
 from srmp_spark.queue_manager.api.port_side.queue_page import Page
 from srmp_spark.queue_manager.api.port_side.sliced_json import parts_of
 from srmp_spark.queue_manager.api.port_side.times import rfc3339
 from srmp_spark.queue_manager.queues.consumers import holder_text
 from srmp_spark.srmp.receiving.destinations import ORDER_QUEUE_UNREAD_MAX
 from srmp_spark.srmp.receiving.stream_name import StreamName, shown_queue
+from srmp_spark.store.backup.last_backup import read_last_backup
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.queues.catalogue import Queue
@@ -142,6 +144,20 @@ def outgoing_status(entry: OutgoingEntry) -> dict[str, object]:
     return shown
 
 
+def held_copy(manager: QueueManager) -> dict[str, object] | None:
+    """Return why and since when a copied data directory is held, and what to do, or ``None``."""
+    held = manager.activation.held
+    if held is None:
+        return None
+    return {"because": held.because, "since": rfc3339(held.since), "what": WHAT, "do": DO}
+
+
+def last_backup(manager: QueueManager) -> dict[str, str] | None:
+    """Return when the last backup was made, and where; ``None`` if there is none."""
+    last = read_last_backup(manager.directory.path)
+    return None if last is None else last._asdict()
+
+
 def host_names(manager: QueueManager) -> list[str]:
     """Return the host names of each ``--host-name`` and of ``--public-url``, without repeats.
 
@@ -222,6 +238,8 @@ def facts(manager: QueueManager, *, listening: list[str], api: str, ready: bool)
         "epoch": manager.epoch,
         "version": __version__,
         "ready": ready,
+        "held_copy": held_copy(manager),
+        "last_backup": last_backup(manager),
         "set_aside": [each._asdict() for each in manager.set_aside],
         "listening": listening,
         "api": api,

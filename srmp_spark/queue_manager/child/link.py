@@ -109,6 +109,10 @@ class ChildLink(Generic[_Command, _Event]):
             f" restarts={self.restarts}>"
         )
 
+    def use_settings(self, settings: object) -> None:
+        """Give ``settings`` to each child that is started from now on."""
+        self._settings = settings
+
     @property
     def is_up(self) -> bool:
         """Return whether there is a child to which commands can be sent.

@@ -349,6 +349,22 @@ class Pullers:
             log.info("subscription.removed name=%s pending=%d", name, puller.pending)
             return puller.status()
 
+    async def resume_all(self) -> None:
+        """Take every subscription off hold durably, and begin to pull.
+
+        A subscription that is idle begins when a later start finds it in order.
+        """
+        async with self._admin:
+            await self._manager.journal.transact(
+                lambda each: held_subscriptions.release_all(each.connection)
+            )
+            for name in self._held:
+                log.info("subscription.resumed name=%s", name)
+            self._held.clear()
+            for each in self:
+                if each.is_held:
+                    each.resume()
+
     async def resume(self, host: str | None, queue: str | None) -> SubscriptionEntry:
         """Take a subscription off hold durably, begin to pull, and return its status entry.
 

@@ -64,6 +64,10 @@ class RemoteQueues(Protocol):
         """
         ...
 
+    async def resume_all(self) -> None:
+        """Take every subscription off hold, durably."""
+        ...
+
     async def resume(self, host: str | None, queue: str | None) -> SubscriptionEntry:
         """Take the subscription of ``host`` and ``queue`` off hold, and return its status entry.
 

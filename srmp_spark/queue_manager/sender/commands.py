@@ -51,6 +51,7 @@ from srmp_spark.queue_manager.sender.crossing import (
     ReserveIdentifiers,
     SenderCommand,
     SenderStatus,
+    SendingAllowed,
     SendMessages,
     StageAdded,
     StagesDeleted,
@@ -246,6 +247,8 @@ class SenderCommands:
             self.on_forward()
         elif isinstance(command, ReleaseForwarding):
             self.release_forwarding()
+        elif isinstance(command, SendingAllowed):
+            self._dispatcher.release_all()
         elif isinstance(command, IdentifiersReserved | IdentifiersRefused):
             waiting = self._reservations.get(command.number)
             if waiting is not None and not waiting.done():

@@ -39,6 +39,8 @@ class SenderProcessSettings:
     """Sequence of the last row of ``private$/forward$`` that was accepted before this start."""
     forward_waiting: int
     """Number of rows of ``private$/forward$`` that no consumer has received."""
+    is_held: bool
+    """Whether nothing is sent, because the data directory is a copy (store/tables/held_copy.py)."""
     tls: tuple[str | None, str | None, str | None]
     """Files of the trusted authorities, of the own certificate, and of its key."""
 
@@ -322,6 +324,11 @@ class ReleaseForwarding:
 
 
 @dataclass(frozen=True, slots=True)
+class SendingAllowed:
+    """Notifies the child that the data directory was activated: everything may be sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReceiptsArrived:
     """Notifies the child of new rows in the order queue. There is no answer."""
 
@@ -353,7 +360,7 @@ class IdentifiersRefused:
     hint: str
 
 
-SenderNotice = ReleaseForwarding | ReceiptsArrived | ForwardArrived
+SenderNotice = ReleaseForwarding | ReceiptsArrived | ForwardArrived | SendingAllowed
 SenderQuestion = (
     AddStage
     | CommitBatch
@@ -385,6 +392,7 @@ SENDER_COMMANDS: Encoding[SenderCommand] = Encoding(
         "release-forwarding": ReleaseForwarding,
         "receipts": ReceiptsArrived,
         "forward": ForwardArrived,
+        "send-allowed": SendingAllowed,
         "reserved": IdentifiersReserved,
         "not-reserved": IdentifiersRefused,
     }

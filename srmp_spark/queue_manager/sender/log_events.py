@@ -75,6 +75,12 @@ EVENTS: tuple[LogEvent, ...] = (
         "Report the line.",
     ),
     LogEvent(
+        "sender.activated",
+        "The data directory, which is a copy, was activated. Messages are sent again. Those that "
+        "waited in the copy stay on hold by themselves.",
+        "Decide about these with `srmp-spark streams`: `resend` or `drop`.",
+    ),
+    LogEvent(
         "sender.answered",
         "A peer answered a message with another status than 200. After 400 the message is a dead "
         "letter, otherwise it is sent again.",
@@ -111,7 +117,8 @@ EVENTS: tuple[LogEvent, ...] = (
         "sender.held",
         "The data directory is a copy, so waiting messages may have been sent already. The "
         "messages are on hold.",
-        "Decide with `srmp-spark streams`: `resume` or `drop`.",
+        "Decide with `srmp-spark streams`: `resend` or `drop`, or with `srmp-spark activate "
+        "--resend` for all of them.",
     ),
     LogEvent(
         "sender.live_not_written",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,14 @@ class LastBackup(NamedTuple):
     """Time of its snapshot, RFC 3339 in UTC."""
     to: str
     """Folder of the backup, on the machine that made it."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the time in seconds since 1970, or ``None`` if the text is no time."""
+        try:
+            return datetime.fromisoformat(self.made_at.replace("Z", "+00:00")).timestamp()
+        except ValueError:
+            return None
 
 
 def note_backup(data_dir: Path, last: LastBackup) -> None:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ from srmp_spark.store.outbox.preparing.respelled import respell
 from srmp_spark.store.outbox.stage_file import write_rows
 from srmp_spark.store.outbox.staging.loops import Loops, OwnQueues
 from srmp_spark.store.outbox.staging.stages import Stages
-from srmp_spark.store.outbox.tables import unreadable
+from srmp_spark.store.outbox.tables import released_queues, unreadable
 from srmp_spark.store.outbox.tables.copies import begin_anew
 from srmp_spark.store.outbox.tables.damage import Damage
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
@@ -204,6 +204,15 @@ class Outbox:
     def look_for_set_aside(self) -> None:
         """Read again which database rows are set aside, into :attr:`set_aside`."""
         self.set_aside = unreadable.rows_set_aside(self._connection)
+
+    def released(self) -> set[QueueKey]:
+        """Return the outgoing queues that an operator has released, if this is a held copy."""
+        return released_queues.load(self._connection)
+
+    def store_released(self, released: Collection[QueueKey]) -> None:
+        """Store the outgoing queues that an operator has released. Raises :class:`StoreError`."""
+        with self.database.transaction() as connection:
+            released_queues.store(connection, released)
 
     # --- for the engine's start -------------------------------------------------------------------
 
