@@ -161,8 +161,9 @@ class Maintenance:
         """Wait until the Delta state was compared with the log, for at most STATE_COMPARE_SECONDS.
 
         Without ``--state``, or while the directory is a held copy, nothing is compared. If the
-        Delta state cannot be read in that time, log a warning and return. Raises :class:`StoreDamagedError` (exit code 6) if the data directory
-        is an older copy, so that the Delta state is ahead of it.
+        Delta state cannot be read in that time, log a warning and return. Raises
+        :class:`StoreDamagedError` (exit code 6) if the data directory is an older copy, so that
+        the Delta state is ahead of it.
         """
         if self._manager.config.state is None or self._manager.activation.held is not None:
             return

@@ -280,8 +280,12 @@ class _Backup:
 
     def _bytes(self) -> int:
         found = [
-            self._from / DATABASE_FILE,
-            self._from / OUTBOX_FILE,
+            # What is in a WAL only becomes part of the copy of its database.
+            *(
+                self._from / f"{name}{ending}"
+                for name in (DATABASE_FILE, OUTBOX_FILE)
+                for ending in ("", "-wal")
+            ),
             *(self._from / SEGMENTS_DIRECTORY).glob("*/*"),
         ]
         size = 0
