@@ -23,11 +23,11 @@ from store_kit import NOW, QUEUE, Store, srmp_record
 from srmp_spark.cli import run
 from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store.backup import backup as backup_module
-from srmp_spark.store.backup import files, moment
+from srmp_spark.store.backup import files, moment, verify
 from srmp_spark.store.backup.backup import backup
 from srmp_spark.store.backup.manifest import Manifest, read_manifest
 from srmp_spark.store.backup.put_back import restore_backup
+from srmp_spark.store.backup.segments import SegmentCopies
 from srmp_spark.store.directory import BACKUP_FILE, DATABASE_FILE, DataDirectory
 from srmp_spark.store.stored_rows import reading, retention, sealing
 from srmp_spark.store.stored_rows.log import Log
@@ -218,7 +218,7 @@ def test_a_segment_that_retention_deletes_meanwhile_makes_it_take_another_snapsh
 
     monkeypatch.setattr(moment, "copy_database", copy)
     # Sealed between the first copies and the snapshot, which is when no copy exists.
-    monkeypatch.setattr(backup_module.SegmentCopies, "copy_present", lambda _: None)
+    monkeypatch.setattr(SegmentCopies, "copy_present", lambda _: None)
     made = backup(store.directory.path, tmp_path / "backup")
     assert len(taken) == 2
     assert made.damaged == ()
@@ -300,9 +300,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_copied(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put(1)
-    monkeypatch.setattr(
-        backup_module.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0)
-    )
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
     with pytest.raises(StoreSyncError, match=r"has no room.*bytes are needed and 0 are free"):
         backup(store.directory.path, tmp_path / "backup")
 
@@ -312,13 +310,13 @@ def test_bytes_that_the_disk_did_not_keep_are_no_backup(
 ) -> None:
     store.put(4, make=srmp_record)
     seal(store)
-    real = backup_module.verify.verify_files
+    real = verify.verify_files
 
     def rots(folder: Path, *args: Any) -> None:
         flip(next((folder / "segments").glob("*/*.posts.arrow")))
         real(folder, *args)
 
-    monkeypatch.setattr(backup_module.verify, "verify_files", rots)
+    monkeypatch.setattr(verify, "verify_files", rots)
     with pytest.raises(StoreSyncError, match=r"posts.arrow is not what was written"):
         backup(store.directory.path, tmp_path / "backup")
     assert not (tmp_path / "backup").exists()
