@@ -18,7 +18,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from srmp_spark.queue_manager.reader.crossing import PublishingStarted, StartPublishing
+from srmp_spark.queue_manager.reader.crossing import (
+    PublishingStarted,
+    ReaderSettings,
+    StartPublishing,
+)
 from srmp_spark.store.tables import held_copy
 
 if TYPE_CHECKING:
@@ -46,15 +50,23 @@ class Activation:
     """Keeps whether the data directory is held, and ends the hold on an operator's command."""
 
     def __init__(
-        self, core: Core, outgoing: Outgoing, reader: ReaderLink, on_activated: Callable[[], object]
+        self,
+        core: Core,
+        outgoing: Outgoing,
+        reader: ReaderLink,
+        settings: ReaderSettings,
+        on_activated: Callable[[], object],
     ) -> None:
-        """Begin as the data directory states. ``on_activated`` is called to send receipts."""
+        """Begin as the data directory states. ``on_activated`` is called to send receipts.
+
+        ``settings`` are those of the reader process of a directory that is not held.
+        """
         self.held: HeldCopy | None = core.directory.held
         """Why the data directory is held, or ``None`` if it is not."""
         self._journal = core.journal
         self._outgoing = outgoing
         self._reader = reader
-        self._state = core.config.state
+        self._settings = settings
         self._on_activated = on_activated
         self._turn = asyncio.Lock()
 
@@ -79,6 +91,8 @@ class Activation:
                 log.warning('copy.activated because="%s"', held.because)
                 self._on_activated()
             self._outgoing.activate()
-            if self._state is not None:
-                await self._reader.ask(StartPublishing(self._state), PublishingStarted)
+            # A process that dies is started again with these settings.
+            self._reader.use_settings(self._settings)
+            if self._settings.state is not None:
+                await self._reader.ask(StartPublishing(self._settings.state), PublishingStarted)
             return held

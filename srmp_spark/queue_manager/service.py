@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
@@ -124,8 +125,15 @@ class QueueManager:
         self.multicast = _multicast(core, self.admission, self.acceptor)
         """The multicast groups, or ``None`` if multicast is off."""
         self.state = StateReports(core, self.gate, self.multicast, self.stop)
-        self.reader = _reader(core, self.state)
-        self.activation = Activation(core, self.outgoing, self.reader, self._send_receipts)
+        settings = _reader_settings(core)
+        # A held copy publishes nothing.
+        is_held = directory.held is not None
+        self.reader = ReaderLink(
+            replace(settings, state=None) if is_held else settings, self.state.on_event
+        )
+        self.activation = Activation(
+            core, self.outgoing, self.reader, settings, self._send_receipts
+        )
 
     @property
     def epoch(self) -> str:
@@ -213,13 +221,11 @@ def _multicast(core: Core, admission: Admission, acceptor: Acceptor) -> Multicas
     )
 
 
-def _reader(core: Core, reports: StateReports) -> ReaderLink:
-    """Build the link to the reader process."""
-    settings = ReaderSettings(
+def _reader_settings(core: Core) -> ReaderSettings:
+    """Return the settings of the reader process of a data directory that is no held copy."""
+    return ReaderSettings(
         str(core.directory.path),
         core.directory.queue_manager,
-        # A held copy publishes nothing.
-        core.config.state if core.directory.held is None else None,
+        core.config.state,
         core.config.state_interval,
     )
-    return ReaderLink(settings, reports.on_event)
