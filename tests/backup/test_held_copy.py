@@ -55,9 +55,16 @@ class Production:
     def arrive(self, count: int) -> None:
         self.remote.arriving = count
 
-    def published(self, epoch: str) -> int:
-        table = DeltaTable(str(self.state / "inbox")).to_pyarrow_table(columns=["epoch"])
-        return table["epoch"].to_pylist().count(epoch)
+    def published(self, epoch: str, *queues: str) -> int:
+        """The rows of an epoch in the Delta table, of these queues or of all."""
+        table = DeltaTable(str(self.state / "inbox")).to_pyarrow_table(columns=["epoch", "queue"])
+        return len(
+            [
+                row
+                for row in table.to_pylist()
+                if row["epoch"] == epoch and (not queues or row["queue"] in queues)
+            ]
+        )
 
 
 @pytest.fixture
@@ -141,7 +148,7 @@ def test_a_copy_started_for_a_test_takes_and_sends_nothing_until_it_is_activated
         until(lambda: len(rows(copy, PULLED)) == 10, "it moves messages")
         to_copy.wait_for_receipts(1)
         production.peer.wait_for(2)
-        until(lambda: production.published(copy.epoch) >= 11, "it publishes")
+        until(lambda: production.published(copy.epoch, STREAM, PULLED) == 11, "it publishes")
 
         # The processes that die are started again as those of any directory.
         reader_and_sender = children(copy)
@@ -151,7 +158,7 @@ def test_a_copy_started_for_a_test_takes_and_sends_nothing_until_it_is_activated
         commit_when_up(copy, "2", rows_to(url, [b"later"]))
         to_copy.post(STREAM, b"later", transactional=True)
         production.peer.wait_for(3)
-        until(lambda: production.published(copy.epoch) >= 12, "it still publishes")
+        until(lambda: production.published(copy.epoch, STREAM) == 2, "it still publishes")
     copy.stop()
     copy.restart()
     assert status(copy)["held_copy"] is None
