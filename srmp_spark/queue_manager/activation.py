@@ -14,15 +14,18 @@ acknowledgements of WS-ReliableMessaging, are not held: the caller chose this qu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.reader.crossing import (
     PublishingStarted,
     ReaderSettings,
     StartPublishing,
 )
+from srmp_spark.queue_manager.state_reports import OLDER_COPY, STATE_COMPARE_SECONDS
 from srmp_spark.store.tables import held_copy
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.queues.remote_queues import RemoteQueues
     from srmp_spark.queue_manager.reader.link import ReaderLink
     from srmp_spark.queue_manager.sender.link import Outgoing
+    from srmp_spark.queue_manager.state_reports import StateReports
     from srmp_spark.store.tables.held_copy import HeldCopy
 
 WHAT = (
@@ -55,11 +59,13 @@ class Activation:
         outgoing: Outgoing,
         reader: ReaderLink,
         settings: ReaderSettings,
+        reports: StateReports,
         on_activated: Callable[[], object],
     ) -> None:
         """Begin as the data directory states. ``on_activated`` is called to send receipts.
 
-        ``settings`` are those of the reader process of a directory that is not held.
+        ``settings`` are those of the reader process of a directory that is not held. ``reports``
+        gets the events of that process about the Delta state.
         """
         self.held: HeldCopy | None = core.directory.held
         """Why the data directory is held, or ``None`` if it is not."""
@@ -67,6 +73,7 @@ class Activation:
         self._outgoing = outgoing
         self._reader = reader
         self._settings = settings
+        self._reports = reports
         self._on_activated = on_activated
         self._turn = asyncio.Lock()
 
@@ -78,12 +85,15 @@ class Activation:
     async def activate(self, remote_queues: RemoteQueues) -> HeldCopy | None:
         """End the hold for good. Return why the directory was held, or ``None`` if it was not.
 
-        A call that is repeated does what is left to do. The subscriptions come first: if the
-        process ends in the middle, the directory is still held, and the status says so. Raises
-        :class:`ApiError` (503) if the reader process does not answer.
+        A call that is repeated does what is left to do. The Delta state is compared first, because
+        it may be ahead of a copy, or belong to another directory since a restore. Then the
+        subscriptions go on. If the process ends in the middle, the directory is still held, and the
+        status says so. Raises :class:`ApiError`: 503 if the reader process does not answer, and 409
+        if the Delta state refuses this directory. The process then ends, and stays held.
         """
         async with self._turn:
             held = self.held
+            await self._publish()
             await remote_queues.resume_all()
             if held is not None:
                 await self._journal.transact(lambda each: held_copy.release(each.connection))
@@ -91,8 +101,24 @@ class Activation:
                 log.warning('copy.activated because="%s"', held.because)
                 self._on_activated()
             self._outgoing.activate()
-            # A process that dies is started again with these settings.
-            self._reader.use_settings(self._settings)
-            if self._settings.state is not None:
-                await self._reader.ask(StartPublishing(self._settings.state), PublishingStarted)
             return held
+
+    async def _publish(self) -> None:
+        """Start to publish the Delta state, and wait until it was compared with the log.
+
+        A state that cannot be read in STATE_COMPARE_SECONDS is compared later, as at a start.
+        """
+        if self._settings.state is None:
+            return
+        # A process that dies is started again with these settings.
+        self._reader.use_settings(self._settings)
+        await self._reader.ask(StartPublishing(self._settings.state), PublishingStarted)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._reports.compared.wait(), STATE_COMPARE_SECONDS)
+        if self._reports.fatal is not None:
+            raise ApiError(
+                409,
+                OLDER_COPY,
+                str(self._reports.fatal),
+                "this queue manager ends now; start the other data directory",
+            )

@@ -34,6 +34,7 @@ from srmp_spark.queue_manager.reader.crossing import (
     TrimPlan,
 )
 from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL
+from srmp_spark.queue_manager.state_reports import STATE_COMPARE_SECONDS
 from srmp_spark.store.database import sweeper
 from srmp_spark.store.stored_rows import retention, sealing
 
@@ -94,13 +95,6 @@ CLOCK_JUMP_SECONDS = 300.0
 A warning is logged then, and nothing expires early by it.
 """
 UNUSED_LOOK_SECONDS = 0.5
-STATE_COMPARE_SECONDS = 15.0
-"""Longest wait for the comparison with the Delta state, in seconds.
-
-After that messages are accepted without it. The comparison loads deltalake and reads three logs. A
-store that is away for longer must not keep messages out; the comparison is then made as soon as the
-store is back.
-"""
 FIRST_LOOK_SECONDS = 2.0
 """Longest wait of a job for its first step after the start, in seconds.
 

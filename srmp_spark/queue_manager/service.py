@@ -132,7 +132,7 @@ class QueueManager:
             replace(settings, state=None) if is_held else settings, self.state.on_event
         )
         self.activation = Activation(
-            core, self.outgoing, self.reader, settings, self._send_receipts
+            core, self.outgoing, self.reader, settings, self.state, self._send_receipts
         )
 
     @property

@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,31 @@ def test_a_restored_backup_of_a_living_queue_manager_is_held_and_has_what_was_ac
         assert held["because"].startswith("it was restored from the backup of 20")
         again.stop()
     assert len(production.peer.messages()) == 5, "nothing was sent again by itself"
+
+
+def test_a_copy_whose_state_was_restored_elsewhere_is_not_activated(
+    production: Production, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two ways out of one loss, in the wrong order: the second one ends before it acts."""
+    live, state = production.running, str(production.state)
+    production.arrive(3)
+    until(lambda: production.published(live.epoch) >= 3, "it is published")
+    live.stop()
+    shutil.copytree(live.data_dir, tmp_path / "copy")
+    restored = ["restore", "--state", state, "--data-dir", str(tmp_path / "restored"), "--force"]
+    assert run(restored) == 0
+    copy = production.started(tmp_path / "copy")
+    commit(copy.api, "1", rows_to(production.peer.url(OUT), [b"from the copy"]))
+    production.arrive(5)
+    capsys.readouterr()
+    assert run(["activate", "--api", copy.api]) == 4
+    assert "was restored" in capsys.readouterr().err
+    assert copy.process is not None
+    assert copy.process.wait(30) == 6
+    assert production.peer.messages() == []
+    assert production.remote.look(lambda queue: len(queue.taken_by_us)) == 3
+    with closing(sqlite3.connect(tmp_path / "copy" / "store.db")) as store:
+        assert store.execute("SELECT 1 FROM meta WHERE key = 'held_copy'").fetchone()
 
 
 def rows_of_old(running: RunningQueueManager, queue: str, epoch: str) -> list[dict[str, Any]]:
