@@ -50,6 +50,16 @@ DO = (
 log = logging.getLogger(__name__)
 
 
+def reader_settings(core: Core) -> ReaderSettings:
+    """Return the settings of the reader process of a data directory that is not held."""
+    return ReaderSettings(
+        str(core.directory.path),
+        core.directory.queue_manager,
+        core.config.state,
+        core.config.state_interval,
+    )
+
+
 class Activation:
     """Keeps whether the data directory is held, and ends the hold on an operator's command."""
 
@@ -58,21 +68,19 @@ class Activation:
         core: Core,
         outgoing: Outgoing,
         reader: ReaderLink,
-        settings: ReaderSettings,
         reports: StateReports,
         on_activated: Callable[[], object],
     ) -> None:
         """Begin as the data directory states. ``on_activated`` is called to send receipts.
 
-        ``settings`` are those of the reader process of a directory that is not held. ``reports``
-        gets the events of that process about the Delta state.
+        ``reports`` gets the events of the reader process about the Delta state.
         """
         self.held: HeldCopy | None = core.directory.held
         """Why the data directory is held, or ``None`` if it is not."""
         self._journal = core.journal
         self._outgoing = outgoing
         self._reader = reader
-        self._settings = settings
+        self._settings = reader_settings(core)
         self._reports = reports
         self._on_activated = on_activated
         self._turn = asyncio.Lock()

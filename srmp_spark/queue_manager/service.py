@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
-from srmp_spark.queue_manager.activation import Activation
+from srmp_spark.queue_manager.activation import Activation, reader_settings
 from srmp_spark.queue_manager.admission.acceptor import Acceptor, Effects
 from srmp_spark.queue_manager.admission.admission import Admission
 from srmp_spark.queue_manager.admission.disk_gate import DiskGate
@@ -29,7 +29,6 @@ from srmp_spark.queue_manager.queues.administration import QueueAdministration
 from srmp_spark.queue_manager.queues.consumer_saves import ConsumerSaves
 from srmp_spark.queue_manager.queues.leases import Leases
 from srmp_spark.queue_manager.queues.own_order import OwnOrder
-from srmp_spark.queue_manager.reader.crossing import ReaderSettings
 from srmp_spark.queue_manager.reader.link import ReaderLink
 from srmp_spark.queue_manager.receipts.decision_receipts import DecisionReceipts
 from srmp_spark.queue_manager.receipts.receipts_sender import ReceiptsSender
@@ -114,25 +113,22 @@ class QueueManager:
         self.tokens = config.all_tokens()
         refusal_log = RefusalLog()
         self.admission = _admission(core, self.gate, self.tokens, refusal_log)
-        effects = Effects(
+        self.acceptor = Acceptor(core, self.gate, refusal_log, self._effects())
+        self.multicast = _multicast(core, self.admission, self.acceptor)
+        """The multicast groups, or ``None`` if multicast is off."""
+        self.state = StateReports(core, self.gate, self.multicast, self.stop)
+        self.reader = _reader(core, self.state)
+        self.activation = Activation(
+            core, self.outgoing, self.reader, self.state, self._send_receipts
+        )
+
+    def _effects(self) -> Effects:
+        return Effects(
             arm_receipts=self.receipts.arm,
             stored=self._stored,
             moved=self.decisions.moved,
             discarded=self.decisions.discarded,
             measure_disk=self.disk.look_again,
-        )
-        self.acceptor = Acceptor(core, self.gate, refusal_log, effects)
-        self.multicast = _multicast(core, self.admission, self.acceptor)
-        """The multicast groups, or ``None`` if multicast is off."""
-        self.state = StateReports(core, self.gate, self.multicast, self.stop)
-        settings = _reader_settings(core)
-        # A held copy publishes nothing.
-        is_held = directory.held is not None
-        self.reader = ReaderLink(
-            replace(settings, state=None) if is_held else settings, self.state.on_event
-        )
-        self.activation = Activation(
-            core, self.outgoing, self.reader, settings, self.state, self._send_receipts
         )
 
     @property
@@ -221,11 +217,9 @@ def _multicast(core: Core, admission: Admission, acceptor: Acceptor) -> Multicas
     )
 
 
-def _reader_settings(core: Core) -> ReaderSettings:
-    """Return the settings of the reader process of a data directory that is no held copy."""
-    return ReaderSettings(
-        str(core.directory.path),
-        core.directory.queue_manager,
-        core.config.state,
-        core.config.state_interval,
-    )
+def _reader(core: Core, reports: StateReports) -> ReaderLink:
+    """Build the link to the reader process, which publishes nothing of a held copy."""
+    settings = reader_settings(core)
+    if core.directory.held is not None:
+        settings = replace(settings, state=None)
+    return ReaderLink(settings, reports.on_event)

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -271,6 +272,37 @@ def test_a_restored_backup_of_a_living_queue_manager_is_held_and_has_what_was_ac
         assert held["because"].startswith("it was restored from the backup of 20")
         again.stop()
     assert len(production.peer.messages()) == 5, "nothing was sent again by itself"
+
+
+def test_a_directory_is_moved_to_another_disk_in_three_commands(
+    production: Production, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs/backup.md says: stop, copy, start and activate. Rows, readers, streams and what waits go on."""
+    live, url, new = production.running, production.peer.url(OUT), tmp_path / "other disk"
+    with ForeignSender(live.listening) as sender:
+        sender.post(STREAM, b"before", transactional=True)
+        production.peer.fail()
+        commit(live.api, "1", rows_to(url, [b"waits"]))
+        client = QueueManagerClient(live.api)
+        client.register(STREAM, "default", holder="a reader", first=1)
+        client.received(STREAM, "default", epoch=live.epoch, to=1, holder="a reader")
+        client.release(STREAM, "default", holder="a reader")
+        live.stop()
+        old, live.data_dir = live.data_dir, new
+        subprocess.run(["cp", "-a", str(old), str(new)], check=True)
+        old.rename(old.with_name("old"))
+        production.peer.recover()
+        live.restart()
+        assert status(live)["held_copy"] is not None
+        assert run(["activate", "--resend", "--api", live.api]) == 0
+        sender.post(STREAM, b"after", transactional=True)
+        assert [each.body for each in production.peer.wait_for(1)] == [b"waits"]
+        commit(live.api, "2", rows_to(url, [b"new"]))
+        assert [each.body for each in production.peer.wait_for(2)] == [b"waits", b"new"]
+        sender.wait_for_receipts(2)
+    (queue,) = [each for each in status(live)["queues"] if each["name"] == STREAM]
+    assert (queue["last"], queue["received"], queue["waiting"]) == (2, 1, 1)
+    assert [each["gap_at"] for each in status(live)["incoming_streams"]] == [None]
 
 
 def test_a_copy_whose_state_was_restored_elsewhere_is_not_activated(

@@ -26,6 +26,12 @@ NOT_RUN = {
     "python jobs/backfill.py --source mqrr": "the name of another machine; tests/spark/test_backfill_mqrr.py",
     "srmp-spark restore --state URI": "a lost disk; tests/restore/test_drill.py",
     "srmp-spark serve --data-dir DIR": "a lost disk; tests/restore/test_drill.py",
+    "srmp-spark backup": "folders of a machine; tests/backup",
+    "srmp-spark restore --backup": "folders of a machine; tests/backup",
+    "srmp-spark serve --data-dir /var/lib/srmp-spark …": "a restored backup; tests/backup",
+    "srmp-spark activate": "a copy; tests/backup/test_held_copy.py",
+    "systemctl": "a service of the machine; tests/backup/test_held_copy.py moves a directory",
+    "cp -a": "folders of a machine; tests/backup/test_held_copy.py moves a directory",
 }
 """Commands of pages that begin so are not run here."""
 RUN_WHOLE = {*TRIED, "WINDOWS.md"}
