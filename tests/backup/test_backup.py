@@ -305,6 +305,27 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_copied(
         backup(store.directory.path, tmp_path / "backup")
 
 
+def test_a_full_disk_under_a_restore_is_no_data_directory(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(4, make=srmp_record)
+    seal(store)
+    backup(store.directory.path, tmp_path / "backup")
+
+    def full(*_: object) -> files.Sums:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("srmp_spark.store.backup.put_back.copy_file", full)
+    with pytest.raises(
+        StoreSyncError, match=r"No space left on device.*run the same restore again"
+    ):
+        restored(tmp_path)
+    with pytest.raises(StoreDamagedError, match="did not come to its end"):
+        DataDirectory.open(tmp_path / "back", now=1)
+    monkeypatch.undo()
+    assert rows(restored(tmp_path)[0]) == expected(1, 4)
+
+
 def test_bytes_that_the_disk_did_not_keep_are_no_backup(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

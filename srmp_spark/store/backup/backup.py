@@ -108,24 +108,27 @@ def backup(
 
 
 def _check_source(data_dir: Path) -> None:
-    if (data_dir / BACKUP_FILE).exists():
+    try:
+        present = {each.name for each in data_dir.iterdir()}
+    except FileNotFoundError:
+        present = set()
+    except OSError as error:
+        raise ConfigurationError(
+            f"--data-dir {data_dir}: {error.strerror}; run the backup as the user of serve"
+        ) from error
+    if BACKUP_FILE in present:
         raise ConfigurationError(
             f"--data-dir {data_dir} is a backup: copy the folder to have it twice"
         )
-    if (data_dir / RESTORING_FILE).exists():
+    if RESTORING_FILE in present:
         raise ConfigurationError(
             f"--data-dir {data_dir}: a restore did not come to its end there; run the same "
             "srmp-spark restore again"
         )
-    try:
-        if not (data_dir / DATABASE_FILE).exists():
-            raise ConfigurationError(
-                f"--data-dir {data_dir} has no {DATABASE_FILE}: name the data directory of serve"
-            )
-    except PermissionError as error:
+    if DATABASE_FILE not in present:
         raise ConfigurationError(
-            f"--data-dir {data_dir}: {error}; run the backup as the user of serve"
-        ) from error
+            f"--data-dir {data_dir} has no {DATABASE_FILE}: name the data directory of serve"
+        )
 
 
 @contextmanager
@@ -229,8 +232,8 @@ def _unwritable(to: Path, error: Exception) -> StoreError:
     )
     if is_full:
         return StoreSyncError(
-            f"the disk of {to} has no room for the backup ({error}). What was written there was "
-            "deleted: make room, or name a folder on another disk"
+            f"the disk of {to} has no room for the backup ({getattr(error, 'strerror', error)}). "
+            "What was written there was deleted: make room, or name a folder on another disk"
         )
     return StoreError(f"the backup into {to} failed: {error}")
 

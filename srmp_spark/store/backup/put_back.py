@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from srmp_spark.errors import StoreDamagedError, StoreError
+from srmp_spark.errors import StoreDamagedError, StoreSyncError
 from srmp_spark.private_files import FOLDER_MODE
 from srmp_spark.store.backup.files import OnBytes, copy_file
 from srmp_spark.store.backup.manifest import Manifest, read_manifest
@@ -40,8 +40,8 @@ def restore_backup(
     copied, and returns the function that counts them. Every file is compared with its checksum.
     Raises :class:`ConfigurationError` if one of the folders cannot be used,
     :class:`StoreInUseError`, :class:`StoreDamagedError` if the backup is incomplete or damaged, and
-    :class:`StoreError`. After an error the directory cannot be used, and the same restore can be
-    run again.
+    :class:`StoreSyncError` if the directory cannot be written. After an error the directory cannot
+    be used, and the same restore can be run again.
     """
     made = read_manifest(backup)
     with new_directory(data_dir) as path:
@@ -52,9 +52,9 @@ def restore_backup(
                 f"{error.filename} is gone from the backup: use another backup"
             ) from error
         except OSError as error:
-            raise StoreError(
-                f"{data_dir} cannot be written ({error}): make room or repair the disk, then run "
-                "the same restore again"
+            raise StoreSyncError(
+                f"{data_dir} cannot be written ({error.strerror}): make room or repair the disk, "
+                "then run the same restore again"
             ) from error
         try:
             _tell(path, made, Report(tell))
