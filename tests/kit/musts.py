@@ -56,6 +56,16 @@ class Document(NamedTuple):
     sentences: int
     """Number of sentences in the revision that this project uses; other revisions differ."""
 
+    @property
+    def mutants(self) -> Path:
+        """Return the folder of the edits that break the sentences (:mod:`tests.kit.mutants`)."""
+        return ROOT / "docs" / "musts" / "mutants" / self.name.lower().partition("-")[2]
+
+    @property
+    def record(self) -> Path:
+        """Return the file with the verdicts of the last runs of these edits."""
+        return self.mutants.with_suffix(".json")
+
 
 MC_MQSRM = Document("MC-MQSRM", ROOT / "docs" / "musts", ROOT / "docs" / "MUSTS.md", 759)
 MS_MQRR = Document(
