@@ -103,7 +103,7 @@ docs-reference: setup ## docs/reference/*.md: options, columns, commands, keys, 
 	@PYTHONPATH="docs/site:$$PYTHONPATH" $(PYTHON) -m reference_pages
 
 docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md, MUSTS_WSRVCRM.md: each MUST of the documents and the tests that fail when it is broken
-	@$(PYTHON) -m tests.kit.musts
+	@$(PYTHON) -m tests.kit.musts_pages
 
 docs-guarantees: setup ## docs/GUARANTEES_TESTS.md: the tests behind each promise of docs/GUARANTEES.md
 	@$(PYTHON) -m tests.kit.guarantees

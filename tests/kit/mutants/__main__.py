@@ -33,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the chosen mutants, and return 0, :data:`UNSEEN` or :data:`UNUSABLE`."""
     options = _parser().parse_args(arguments)
     chosen = [doc for doc in DOCUMENTS if options.document in ("all", doc.name)]
+    known = frozenset().union(*(load(document).rows() for document in chosen))
+    if unknown := [row for row in options.rows if row not in known]:
+        sys.stderr.write("".join(f"{row}: no mutant is written down for it\n" for row in unknown))
+        return UNUSABLE
     worst = 0
     for document in chosen:
         worst = max(worst, _document(document, options))
