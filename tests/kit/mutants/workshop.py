@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tests.kit.musts import ROOT
 from tests.kit.mutants.mutant import PACKAGE, Mutant
@@ -93,7 +93,7 @@ class Copy:
             text=True,
         )
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Copy:
         return self
 
     def __exit__(self, *_: object) -> None:
