@@ -90,6 +90,8 @@ class DiskGate:
         """True when the length of the write-ahead log's file is what keeps the gate closed, or what
         keeps pages from being given back.
         """
+        self._asked = False
+        """True while an operator wants the free pages back, however much room the volume has."""
         self.is_tight = False
         """Whether the volume has so little room that all code that can make room should do so."""
         self.spare = sys.maxsize
@@ -155,8 +157,9 @@ class DiskGate:
         return (
             f"only {volume.free} bytes are free below the data directory{taken}, "
             f"{room.inside} in its database; "
-            f"{room.least} must stay free: make room, or receive or purge what waits in "
-            f"the queues.{inbox}"
+            f"{room.least} must stay free: delete received rows with `srmp-spark queue trim "
+            "NAME --received`, discard waiting ones with `srmp-spark purge --queue NAME`, or give "
+            f"the volume room.{inbox} Messages are accepted again without a restart."
         )
 
     # --- giving back ------------------------------------------------------------------------------
@@ -164,8 +167,15 @@ class DiskGate:
     @property
     def gives_back(self) -> bool:
         """Return whether free pages of the database should be given back to the volume now."""
-        journal = self._journal
-        return self.is_tight and journal.can_give_back and journal.free_bytes > FREE_PAGES_KEPT
+        journal, wanted = self._journal, self.is_tight or self._asked
+        return wanted and journal.can_give_back and journal.free_bytes > FREE_PAGES_KEPT
+
+    def ask(self) -> None:
+        """Have the free pages given back to the volume now, even if the volume is not tight.
+
+        The caller makes :meth:`give_back` be called. The request ends when no page is left.
+        """
+        self._asked = True
 
     async def give_back(self) -> bool:
         """Give some free pages back to the volume, and return whether more should be given back.
@@ -178,6 +188,7 @@ class DiskGate:
         free = Volume.look(self._directory.path).free
         # A page that is moved is written to the log first.
         if not self.gives_back or free < WAL_EDGE:
+            self._asked = self._asked and self.gives_back
             return False
         short = free < DISK_FREE_FLOOR
         left = await self._journal.transact(

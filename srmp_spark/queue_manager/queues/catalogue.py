@@ -32,6 +32,7 @@ from srmp_spark.sequences.sequence_set import SequenceSet, count_in_either
 from srmp_spark.srmp.receiving.destinations import QueueState
 from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.stored_rows.retention import RECEIVED_BY_NOBODY
+from srmp_spark.store.tables.queues import MadeFor
 from srmp_spark.store.tables.state import StoredQueue
 from srmp_spark.store.tables.waiting import WaitingRows
 
@@ -117,6 +118,10 @@ class Queue:
 
     The order queue is ``private$/order_queue$``. No consumer's mark records this sequence.
     """
+    paused_out: bool = False
+    """Whether readers that receive find no further rows (``queue pause --out``)."""
+    made_for: MadeFor | None = None
+    """The subscription that created the queue, unless an operator keeps the queue."""
     journal: Queue | None = None
     """The journal of the queue (:mod:`.queue_journal`), or ``None`` if it keeps none."""
     grown: set[str] = field(default_factory=set)

@@ -633,7 +633,7 @@ class Receiver:
             return Refused(
                 503,
                 "paused",
-                f"queue {queue.name} is paused; resume it",
+                f"queue {queue.name} is paused: srmp-spark queue resume '{queue.name}'",
                 "[MC-MQSRM] 3.1.7.4",
                 RETRY_AFTER_S,
             )
