@@ -180,8 +180,8 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "queue.trimmed",
-        "Retention, or an operator (`by=operator`), has deleted old rows. `first` is the oldest row "
-        "that is kept.",
+        "Retention, or an operator (`by=operator`), has deleted old rows. `first` is the oldest "
+        "row that is kept.",
     ),
     LogEvent(
         "segment.missing",

@@ -158,8 +158,8 @@ def trim(
     RECEIVED_BY_NOBODY, and with ``forced``). The groups are only marked (:mod:`.sweeper`), and the
     files of segments are deleted after the commit. Holes are deleted with the rows. The queue of
     forwarded messages keeps its newest holes: the sender process may still have to learn that an
-    operator gave those rows up, and that these rows are not lost. The function is for :meth:`Journal.transact`. Raises
-    :class:`StoreError` if the queue does not exist.
+    operator gave those rows up, and that these rows are not lost. The function is for
+    :meth:`Journal.transact`. Raises :class:`StoreError` if the queue does not exist.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
     trimmed_to: int = db.execute(
