@@ -50,7 +50,7 @@ class NoSuchQueueError(ApiError):
     """
 
     def __init__(self, queue: str) -> None:
-        hint = "create it with serve --queue, or PUT /v1/queues/NAME"
+        hint = "create it with srmp-spark queue create NAME, or serve --queue NAME"
         super().__init__(404, UNKNOWN_QUEUE, f"there is no queue {queue}", hint)
         self.queue = queue
 
@@ -483,7 +483,7 @@ class Catalogue:
         name = unknown.queue
         base = base_of_journal(name)
         if base is not None and base in self._queues and sees(base):
-            hint = f"{base} keeps no journal: serve --queue NAME:journal, or PUT /v1/queues/NAME"
+            hint = f"{base} keeps no journal: srmp-spark queue set '{base}' journal=on"
         elif is_glob(name):
             hint = "give one name and no glob: srmp-spark queues lists the names"
         elif close := nearest_queue_name(name, self._queues, sees):

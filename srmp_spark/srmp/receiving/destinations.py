@@ -361,7 +361,7 @@ class Destinations:
                 400, "journal-queue", f"{name} is a journal: it is read only", "[MS-MQMQ] 2.1.7"
             )
         if queue is None:
-            hint = f"add --queue {name}, or create it with PUT /v1/queues"
+            hint = f"srmp-spark queue create '{name}', or serve --queue '{name}'"
             retry_after = RETRY_AFTER_S if self._unknown_status == 503 else None
             text = f"there is no queue {name} here; {hint}"
             return Refused(self._unknown_status, "unknown-queue", text, _SECTION, retry_after)
