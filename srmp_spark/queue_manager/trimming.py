@@ -94,6 +94,7 @@ class Trimming:
                 f"no application receives from {queue.name}: retention alone empties it",
                 "trim the queues of applications",
             )
+        manager.disk.use_reserve()
         keepers = [] if asked.forced else self._keepers(queue)
         lowest = min(keepers, key=lambda each: each.received, default=None)
         wanted = queue.end if asked.before is None else min(queue.end, asked.before - 1)
@@ -164,14 +165,14 @@ class Trimming:
         manager.disk.ask()
         manager.garbage.set()  # The background jobs continue after the deadline.
         while manager.clock.monotonic() < deadline:
-            if not await manager.journal.transact(sweeper.sweep) and not (
-                await manager.disk.give_back()
-            ):
-                break
             await asyncio.sleep(0)
-        await manager.disk.cut()
-        await manager.disk.cut_log()
-        manager.disk.look()
+            if await manager.journal.transact(sweeper.sweep) or await manager.disk.give_back():
+                continue
+            await manager.disk.cut()
+            manager.disk.look()
+            # On a volume without a free byte the log of the database is the first room.
+            if not await manager.disk.cut_log():
+                break
 
 
 def _count(queue: Queue, first: int, to: int) -> int:

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -17,6 +18,7 @@ from disk_service import QUEUE, Senders, landed
 from srmp_spark.cli import run
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError
+from srmp_spark.store.database.reserve import RESERVE_BYTES, RESERVE_FILE
 from srmp_spark.testing.queue_manager import RunningQueueManager
 
 SIZE_MIB = 64
@@ -53,14 +55,27 @@ def free(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def refused_for(senders: Senders, seconds: float, since: float = 0.0) -> bool:
+    """Return whether nothing was accepted in the last ``seconds``, which begin after ``since``."""
+    now = time.time()
+    last = max((each.at for each in senders.answers if each.status == 200), default=now)
+    return now - max(last, since) > seconds
+
+
 def receive_all(running: RunningQueueManager, client: QueueManagerClient) -> tuple[list[int], int]:
     """Receive what waits; return the numbers of the messages, and the last sequence."""
     found = client.queue(QUEUE)
     numbers = landed(running.api, after=found["received"], to=found["last"])
+    mark_all(running, client, found)
+    return numbers, found["last"]
+
+
+def mark_all(
+    running: RunningQueueManager, client: QueueManagerClient, found: dict[str, Any]
+) -> None:
     client.register(QUEUE, "default", holder="a test", first=found["received"] + 1)
     client.received(QUEUE, "default", epoch=running.epoch, to=found["last"], holder="a test")
     client.release(QUEUE, "default", holder="a test")
-    return numbers, found["last"]
 
 
 @pytest.mark.timeout(180)
@@ -73,19 +88,16 @@ def test_trim_opens_a_full_volume_and_senders_go_on(
         pid, got, back = running.pid, list[int](), list[float]()
         try:
             for _ in range(2):
+                until(running, "it is full for good", lambda: refused_for(senders, 1.0))
+                numbers, last = receive_all(running, client)
+                got += numbers
                 begun = time.time()
                 until(
                     running,
-                    "it is full",
-                    lambda begun=begun: any(
-                        each.status == 503 and each.at > begun for each in senders.answers[-8:]
-                    ),
+                    "received rows alone make no room",
+                    lambda begun=begun: refused_for(senders, 1.0, begun),
                 )
-                numbers, last = receive_all(running, client)
-                got += numbers
                 count = len(senders.accepted)
-                time.sleep(1.5)  # Three measurements: received rows alone open nothing.
-                assert len(senders.accepted) == count
                 with pytest.raises(ApiError) as closed:
                     client.send(QUEUE, [{"label": "no"}])
                 assert "srmp-spark queue trim NAME --received" in closed.value.message
@@ -122,19 +134,31 @@ def test_trim_on_a_volume_that_another_program_filled_to_the_last_byte(volume: P
         senders = Senders(running, 2, 60_000)
         until(running, "rows are there", lambda: len(senders.accepted) >= 300)
         senders.stop()
-        receive_all(running, client)
-        ballast = volume / "ballast"
-        with ballast.open("wb") as file:
-            left = free(volume)
-            while left:
-                file.write(b"x" * min(left, 1 << 20))
-                file.flush()
-                left = free(volume)
+        mark_all(running, client, client.queue(QUEUE))
+        reserve = volume / "data" / RESERVE_FILE
+        assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES, "it takes room"
+        _fill(volume / "ballast")
         until(running, "it is closed", lambda: _reason(running) == "disk-full")
-        client.trim(QUEUE, received=True)
-        assert free(volume) > 8 * 1024 * 1024
+        done = client.trim(QUEUE, received=True)
+        assert free(volume) > 8 * 1024 * 1024, (done, running.stderr()[-2000:])
         until(running, "it is open", lambda: _reason(running) is None)
+        assert "disk.reserve_used" in running.stderr()
+        (volume / "ballast").unlink()
+        until(running, "there is a reserve again", reserve.exists)
+        _fill(volume / "ballast")
+        running.kill9()
+        running.restart()
+        assert "data_dir.reserve_used" in running.stderr(), "a start has room, too"
+        client.trim(QUEUE, before=10**9, force=True)
         assert "Traceback" not in running.stderr()
+
+
+def _fill(ballast: Path) -> None:
+    """Take the volume to the last byte."""
+    with ballast.open("ab") as file:
+        while left := free(ballast.parent):
+            file.write(b"x" * min(left, 1 << 20))
+            file.flush()
 
 
 def _reason(running: RunningQueueManager) -> str | None:

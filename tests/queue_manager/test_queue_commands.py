@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -402,7 +402,8 @@ class TestTrim:
         shell, client = Shell(running, capsys), QueueManagerClient(running.api)
         fresh(client, running, "busy", 30)
         receive(client, "busy", 20)
-        trim = threading.Thread(target=lambda: _quietly(client, "busy"))
+        hasty = QueueManagerClient(running.api, retry_seconds=0)
+        trim = threading.Thread(target=lambda: _quietly(hasty, "busy"))
         trim.start()
         running.kill9()
         trim.join()
@@ -444,7 +445,8 @@ class TestSet:
 
 class TestTokens:
     @pytest.fixture(scope="class")
-    def guarded(self, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    @classmethod
+    def guarded(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
         folder = tmp_path_factory.mktemp("guarded")
         verbs = ("metrics", "browse", "read", "decide", "enqueue", "admin")
         entries = []

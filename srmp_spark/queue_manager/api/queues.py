@@ -106,6 +106,7 @@ class QueuesApi:
         unused = request.text("unused", "0") == "1"
         if unused:
             self._check_not_filled(self._manager.catalogue.find_base(request.parameters["queue"]))
+        self._manager.disk.use_reserve()
         deleted = await self._manager.queues.delete(request.parameters["queue"], unused=unused)
         configured = deleted.name in self._configured
         return Response.json(
@@ -169,6 +170,7 @@ class QueuesApi:
         ``private$/forward$`` is purged, forwarding is held.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
+        self._manager.disk.use_reserve()
         held = (
             self._manager.outgoing.forwarding_held()
             if queue.name == FORWARD_QUEUE

@@ -105,7 +105,7 @@ class Pullers:
             try:
                 subscription = self._parse(row.entry, self._passwords.read(row.name))
                 self._check(subscription, None)
-                await manager.queues.create(subscription.to, transactional=False)
+                await manager.queues.create(subscription.to, transactional=False, made_for=row.name)
             except (ApiError, OSError, UnicodeDecodeError) as error:
                 # The other subscriptions start nevertheless.
                 self._set_aside(
