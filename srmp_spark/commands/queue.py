@@ -302,10 +302,10 @@ _ACTIONS: Sequence[_Action] = (
         "delete",
         "delete a queue that is not in use",
         "Delete a queue, with its received rows, its journal and its marks.\n\n"
-        "Refused while a consumer has not received a row, somebody holds the queue, a stream\n"
-        "receipt is due, or a subscription fills it; --force deletes it all the same. Senders are\n"
-        "then answered 400 and give their messages up (503 with --unknown-queue retry). Pause\n"
-        "the queue first, so that its readers can finish.",
+        "Refused while a consumer has not received a row, somebody holds the queue, or a\n"
+        "subscription fills it; --force deletes it all the same. Senders are then answered 400\n"
+        "and give their messages up (503 with --unknown-queue retry). Pause the queue first, so\n"
+        "that its readers can finish.",
         "examples:\n  srmp-spark queue pause orders && srmp-spark queue delete orders\n"
         "  srmp-spark queue delete 'private$/test' --force",
         _delete_flags,

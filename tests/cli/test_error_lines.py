@@ -262,7 +262,7 @@ def test_a_queue_of_the_other_kind_says_once_what_to_do(
         "with its rows, while",
     )
     assert re.search(
-        r"runs: curl -X DELETE http://127\.0\.0\.1:\d+/v1/queues/a \(start it without "
+        r"runs: srmp-spark queue delete a --api http://127\.0\.0\.1:\d+ \(start it without "
         r"--queue a for that\)",
         said,
     )

@@ -17,7 +17,7 @@ from srmp_spark.cli import run
 from srmp_spark.client.api import QueueManagerClient, QueueRange
 from srmp_spark.errors import ApiError, ApiUnreachableError
 from srmp_spark.testing.queue_manager import RunningQueueManager
-from srmp_spark.testing.sender import ForeignSender
+from srmp_spark.testing.sender import ForeignSender, PostRefusedError
 
 Start = Callable[..., RunningQueueManager]
 
@@ -147,24 +147,27 @@ class TestDelete:
         client.release("held", "gold", holder="a query")
         shell("delete", "held")
 
-    def test_a_stream_receipt_that_is_due_keeps_it(
+    def test_a_stream_outlives_it_and_its_receipt_is_sent(
         self, start: Start, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """Without the receipt the sender repeats messages that were accepted, and is answered 400."""
+        """Its sender would wait for ever: it is in the middle of a stream, and begins no other one."""
         running = start(allow_url=["http://127.0.0.1:*"])
         shell, client = Shell(running, capsys), QueueManagerClient(running.api)
         shell("create", "private$/due", "--transactional")
         with ForeignSender(running.listening) as sender:
             sender.post("private$/due", b"one", transactional=True)
             receive(client, "private$/due", 1)
-            shell("delete", "private$/due", code=4)
-            assert "stream receipts are due to 1 senders" in shell.said
-            sender.wait_for_receipts(1)
-            deadline = time.monotonic() + 5
-            while client.status()["incoming_streams"][0]["last_acknowledged"] < 1:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
             shell("delete", "private$/due")
+            (receipt,) = sender.wait_for_receipts(1)
+            assert receipt.last_ordinal == 1, "it was due when the queue was deleted"
+            with pytest.raises(PostRefusedError) as refused:
+                sender.post("private$/due", b"nobody's", transactional=True)
+            assert refused.value.status == 400
+            running.kill9()
+            running.restart()
+            shell("create", "private$/due", "--transactional")
+            sender.post("private$/due", b"two", transactional=True)
+            assert _bodies(client, "private$/due") == {2: b"two"}
 
     def test_a_reader_of_the_queue_before_is_told(
         self, shell: Shell, running: RunningQueueManager, client: QueueManagerClient

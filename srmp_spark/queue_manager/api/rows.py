@@ -324,7 +324,8 @@ def _after(queue: Queue, span: EpochSpan, after: int) -> int:
         raise ApiError(
             410,
             TRIMMED,
-            f"rows {after + 1} to {span.first - 1} of {queue.name} were deleted by retention",
+            f"rows {after + 1} to {span.first - 1} of {queue.name} were deleted by retention, by "
+            "`queue trim`, or with an earlier queue of this name",
             f"continue at {span.first}; --retention-hours sets how long rows are kept",
         )
     return after

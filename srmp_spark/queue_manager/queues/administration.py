@@ -302,7 +302,7 @@ class QueueAdministration:
             subqueues = self._catalogue.subqueues_of(queue.name)
             if unused:
                 now = self._core.clock.monotonic()
-                check_unused(queue, subqueues, self._receiver.streams, now)
+                check_unused(queue, subqueues, now)
             rows = sum(each.state.count for each in (queue, *subqueues))
             await self._delete(queue)
             return Deleted(queue.name, rows)

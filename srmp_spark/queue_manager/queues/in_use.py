@@ -1,8 +1,8 @@
 """Decide whether a queue is still in use, so that a careful deletion is refused.
 
 A queue is in use while deleting it would lose something that somebody waits for: a row that a
-consumer has not received, a receiver that holds the queue, or a stream receipt without which a
-sender repeats messages that were accepted.
+consumer has not received, or a receiver that holds the queue. Receipts that are owed to senders are
+no such thing, because they are sent after the deletion, too.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.queue_manager.queues.catalogue import Queue
 from srmp_spark.queue_manager.queues.consumers import Consumer, holder_text
-from srmp_spark.srmp.receiving.incoming_streams import IncomingStream
-from srmp_spark.srmp.receiving.stream_name import name_of_house_stream, name_of_queue
 
 IN_USE = "queue-in-use"
 """Error code of a 409: a queue that is in use was to be deleted only if it is not."""
@@ -41,9 +39,7 @@ def counted_consumers(queue: Queue) -> Iterator[tuple[Queue, Consumer]]:
                 yield each, consumer
 
 
-def why_in_use(
-    queue: Queue, subqueues: Iterable[Queue], streams: Iterable[IncomingStream], now: float
-) -> list[str]:
+def why_in_use(queue: Queue, subqueues: Iterable[Queue], now: float) -> list[str]:
     """Return the reasons why a queue is in use, each as a part of a sentence.
 
     ``subqueues`` are those that are deleted with the queue. ``now`` is in seconds of the monotonic
@@ -63,21 +59,12 @@ def why_in_use(
                     f"consumer {consumer.name} of {of.name} is held by "
                     f"{holder_text(consumer.holder)}"
                 )
-    names = {name_of_queue(queue.name), name_of_house_stream(queue.name)}
-    due = sum(
-        stream.queue in names and (stream.timer_runs or stream.receipt_on_its_way)
-        for stream in streams
-    )
-    if due:
-        reasons.append(f"stream receipts are due to {due} senders, usually within 10 s")
     return reasons
 
 
-def check_unused(
-    queue: Queue, subqueues: Iterable[Queue], streams: Iterable[IncomingStream], now: float
-) -> None:
+def check_unused(queue: Queue, subqueues: Iterable[Queue], now: float) -> None:
     """Raise :class:`ApiError` (409) if :func:`why_in_use` finds a reason."""
-    reasons = why_in_use(queue, subqueues, streams, now)
+    reasons = why_in_use(queue, subqueues, now)
     if not reasons:
         return
     more = len(reasons) - REASONS_TOLD_MAX

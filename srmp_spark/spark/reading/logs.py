@@ -391,7 +391,8 @@ class Logs:
         now = self.client(key).range(key.queue, epoch=position.epoch)
         if error.code == TRIMMED:
             self.report_loss(
-                f"rows up to {now.first - 1} were deleted by retention",
+                f"rows up to {now.first - 1} were deleted by retention, by `queue trim`, or with "
+                "an earlier queue of this name",
                 key,
                 position,
                 f"skips {position.sequence + 1} to {now.first - 1}",

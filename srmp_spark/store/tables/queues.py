@@ -248,10 +248,9 @@ def delete(transaction: Transaction, name: str, segments: Path, now: int) -> Non
     """Delete a queue with its rows, holes and consumers; message identifiers stay known.
 
     The groups are only marked, and deleted in slices later (:mod:`.sweeper`). The files of segments
-    in the folder ``segments`` are deleted after the commit. The entry of the queue stays, too. The
-    engine drops the streams that end with the queue (:meth:`.Receiver.remove_queue`), and the same
-    commit deletes them. ``now`` is in microseconds since 1970, UTC. Raises :class:`StoreError` if
-    there is no such queue.
+    in the folder ``segments`` are deleted after the commit. The entry of the queue stays, too, and
+    so do the streams of its senders (:meth:`.Receiver.remove_queue`). ``now`` is in microseconds
+    since 1970, UTC. Raises :class:`StoreError` if there is no such queue.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     end = end_of(db, queue_id)
