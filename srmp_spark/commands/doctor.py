@@ -95,8 +95,8 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
     "unknown-queue": (
         "there is no queue of that name here",
         (
-            "srmp-spark queue create {queue}; with serve --unknown-queue retry senders keep the "
-            "message"
+            "srmp-spark queue create {queue}, or serve --queue {queue}; with --unknown-queue "
+            "retry senders keep the message"
         ),
     ),
     "transactional-queue": (
