@@ -60,7 +60,7 @@ class Keeper(NamedTuple):
     received: int
 
 
-class Trimmed(NamedTuple):
+class TrimResult(NamedTuple):
     """The result of a trim."""
 
     rows: int
@@ -79,7 +79,7 @@ class Trimming:
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
 
-    async def trim(self, name: str, asked: TrimRequest) -> Trimmed:
+    async def trim(self, name: str, asked: TrimRequest) -> TrimResult:
         """Delete the rows that ``asked`` describes, and give their room back to the volume.
 
         Raises :class:`ApiError`: 404 if there is no such queue, 400 for a journal and for a queue
@@ -125,7 +125,7 @@ class Trimming:
             )
             await self._free()
         kept = lowest is not None and lowest.received < wanted
-        return Trimmed(rows, queue.trimmed_to + 1, lost, lowest if kept else None)
+        return TrimResult(rows, queue.trimmed_to + 1, lost, lowest if kept else None)
 
     def _keepers(self, queue: Queue) -> list[Keeper]:
         """Return whoever may still need rows of the queue, with marks on stable storage."""
