@@ -200,7 +200,7 @@ strace:
 	@command -v strace >/dev/null || { echo "strace is missing (Linux only; Debian, Ubuntu: apt-get install strace)" >&2; exit 2; }
 
 room: setup ## a volume of 64 MB is filled and emptied ten times under load, its Delta state on it; half a minute, needs root
-	@SRMP_SPARK_ROOM_ROUNDS=10 $(PYTHON) -m pytest -s -v tests/disk/test_small_volume.py $(PYTEST)
+	@SRMP_SPARK_ROOM_ROUNDS=10 $(PYTHON) -m pytest -s -v tests/disk/test_small_volume.py tests/disk/test_trim_makes_room.py $(PYTEST)
 
 crash: setup strace ## kill -9, failed writes, a full disk and rot at every call of a session of 1,000 messages; an hour
 	@SRMP_SPARK_CRASH=full $(PYTHON) -m pytest -s -v -rA $(ALL_CORES) tests/disk --deselect tests/disk/test_power_loss.py $(PYTEST)

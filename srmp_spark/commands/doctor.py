@@ -95,8 +95,8 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
     "unknown-queue": (
         "there is no queue of that name here",
         (
-            "serve --queue {queue}, or PUT /v1/queues; with --unknown-queue retry senders "
-            "keep the message"
+            "srmp-spark queue create {queue}, or serve --queue {queue}; with --unknown-queue "
+            "retry senders keep the message"
         ),
     ),
     "transactional-queue": (
@@ -149,7 +149,7 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "there are as many streams as there may be, and all of them were used within a day",
         "srmp-spark streams lists them; drop old ones with srmp-spark streams drop",
     ),
-    "paused": ("the queue is paused", "POST /v1/queues/NAME/resume"),
+    "paused": ("the queue is paused", "srmp-spark queue resume NAME"),
     "quota": (
         "the queue holds more unreceived bytes than its quota",
         "receive from it, or raise --queue-quota-bytes",

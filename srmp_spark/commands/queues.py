@@ -30,7 +30,7 @@ MANY = 1_000
 Beyond it ``status`` prints the summary, because the whole would be megabytes.
 """
 
-_QUEUE_COLUMNS = (
+QUEUE_COLUMNS = (
     "name",
     "transactional",
     "first",
@@ -40,6 +40,7 @@ _QUEUE_COLUMNS = (
     "bytes",
     "oldest_waiting_seconds",
     "paused",
+    "paused_out",
 )
 _CONSUMER_COLUMNS = ("name", "received", "holder", "lease_until")
 _STREAM_COLUMNS = (
@@ -200,7 +201,7 @@ def _add_status(commands: Commands[Any]) -> None:
 
 def _queues(args: argparse.Namespace) -> int:
     client = connect(args)
-    emit(client.queues(), table=args.table, columns=_QUEUE_COLUMNS)
+    emit(client.queues(), table=args.table, columns=QUEUE_COLUMNS)
     tell_held(client.status_summary())
     return 0
 
@@ -302,7 +303,7 @@ def _tables(
         ],
         None,
     )
-    yield "queues", status["queues"], _QUEUE_COLUMNS
+    yield "queues", status["queues"], QUEUE_COLUMNS
     consumers = [
         {"queue": queue["name"], **consumer}
         for queue in status["queues"]

@@ -184,12 +184,18 @@ EVENTS: tuple[LogEvent, ...] = (
         "The journal of a queue was switched on or off.",
     ),
     LogEvent(
+        "queue.paused",
+        "An operator paused a direction of the queue, or ended its pause. `in=True`: new messages "
+        "are answered 503. `out=True`: readers wait.",
+    ),
+    LogEvent(
         "queue.purged",
         "Rows of a queue that were not received were removed by a call.",
     ),
     LogEvent(
         "queue.trimmed",
-        "Retention has deleted old rows. `first` is the oldest row that is kept.",
+        "Retention, or an operator (`by=operator`), has deleted old rows. `first` is the oldest "
+        "row that is kept.",
     ),
     LogEvent(
         "segment.missing",

@@ -219,6 +219,7 @@ class Maintenance:
             self._manager.garbage.set()
         await self.disk.cut()
         await self.disk.cut_log()
+        self.disk.keep_reserve()
 
     # --- sealing and deleting ---------------------------------------------------------------------
 

@@ -55,9 +55,19 @@ EVENTS: tuple[LogEvent, ...] = (
         "Check the place: rows before it are not read by this query.",
     ),
     LogEvent(
+        "log.paused",
+        "An operator paused the readers of a queue. The query plans no rows of it, and goes on "
+        "with its other queues.",
+        "Nothing, or `srmp-spark queue resume NAME` if the pause was forgotten.",
+    ),
+    LogEvent(
         "log.read_again",
         "The first batch of a query runs again after a crash, with the same rows as before.",
         "Nothing, if the batch is written to a target that leaves out known rows.",
+    ),
+    LogEvent(
+        "log.resumed",
+        "The readers of a queue are no longer paused. The query reads on where it was.",
     ),
     LogEvent(
         "mark.refused",

@@ -58,6 +58,7 @@ from srmp_spark.private_files import FOLDER_MODE, narrow, refuse_wide, replace_p
 from srmp_spark.store import unreadable_rows
 from srmp_spark.store.database.durable import make_directory, sync_directory
 from srmp_spark.store.database.lock import take_lock
+from srmp_spark.store.database.reserve import release_if_short
 from srmp_spark.store.database.schema import ADDED, RESTORE_HINT, connect_writer, readable
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
 from srmp_spark.store.stored_rows import wide_parts
@@ -239,6 +240,8 @@ class DataDirectory:
             refuse_network_file_system(path, mountinfo)
             refuse_wide(path)
             _refuse_backup(path)
+            if release_if_short(path):
+                _log.warning("data_dir.reserve_used dir=%s: its volume is full", path)
             (path / SEGMENTS_DIRECTORY).mkdir(exist_ok=True, mode=FOLDER_MODE)
             lock = take_lock(path / LOCK_FILE)
             if count := narrow(path, OWN_FOLDERS):

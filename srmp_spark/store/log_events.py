@@ -13,6 +13,11 @@ EVENTS: tuple[LogEvent, ...] = (
         "modes.",
     ),
     LogEvent(
+        "data_dir.reserve_used",
+        "The volume was full at the start, so the file `room.reserve` was deleted to have room.",
+        "Make room: `srmp-spark queue trim NAME --received`. The file is made again by itself.",
+    ),
+    LogEvent(
         "delta.changed_by_others",
         "Another program removed rows from a table of the Delta state, or wrote to it. The queue "
         "manager writes the rows again, as far as it has them.",

@@ -6,6 +6,7 @@ import argparse
 import ast
 import re
 import textwrap
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -61,14 +62,17 @@ def commands() -> dict[str, set[str]]:
     subparsers = next(
         action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)
     )
-    return {
-        name: {
-            option.removeprefix("--")
-            for action in command._actions
-            for option in action.option_strings
-        }
-        for name, command in subparsers.choices.items()
-    }
+    return {name: set(_flags(command)) for name, command in subparsers.choices.items()}
+
+
+def _flags(command: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the flags of a command and of its actions."""
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from _flags(each)
+        for option in action.option_strings:
+            yield option.removeprefix("--")
 
 
 def known_flags() -> set[str]:

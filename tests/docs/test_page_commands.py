@@ -12,7 +12,7 @@ from page_commands import ROOT, Step, Terminal, pattern_of, steps_of
 from tests.kit.certificate import Authority
 from tests.kit.pgm.raw_sockets import may_be_raw
 
-TRIED = ("try-multicast.md", "try-wsrm.md")
+TRIED = ("try-multicast.md", "try-wsrm.md", "queues.md")
 NOT_RUN = {
     "git clone": "a clone of this repository",
     "pip install": "minutes; tests/wheel/test_wheel.py",

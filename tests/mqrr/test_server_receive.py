@@ -511,3 +511,45 @@ def test_two_queues_are_two():
     world.came(3, 3, box=world.boxes["private$\\other"])
     assert list(world.reader("one").opened(name="private$\\other").all()) == [1, 2]
     assert list(world.reader("two").opened().all()) == [1]
+
+
+class TestPausedReaders:
+    """An operator lets nobody receive from the queue (``queue pause --out``)."""
+
+    def test_a_receive_waits_and_goes_on_when_the_pause_ends(self):
+        world = World()
+        world.came(3)
+        one = world.reader().opened()
+        world.box.holds = True
+        assert one.get() == Status.MQ_ERROR_IO_TIMEOUT, "as in an empty queue"
+        call = one.start(timeout_ms=60_000)
+        assert one.answer(call) is None
+        world.came(7)
+        assert one.answer(call) is None, "nor does a new message end the wait"
+        assert one.get(Action.PEEK_CURRENT) == 2, "who looks receives nothing"
+        world.box.holds = False
+        world.do(world.server.add_arrived(world.box, [], world.now))
+        assert one.shown(call) == (2, "body 2")
+
+    def test_who_names_the_message_does_not_take_it_for_received(self):
+        world = World()
+        world.came(3)
+        one = world.reader().opened()
+        world.box.holds = True
+        assert one.get(cursor=one.cursor()) == Status.MQ_ERROR_SHARING_VIOLATION
+        assert (
+            one.get(Action.LOOKUP_RECEIVE_CURRENT, lookup_id=lookup_id(1))
+            == Status.MQ_ERROR_SHARING_VIOLATION
+        )
+        assert one.get(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(1)) == 1
+        world.box.holds = False
+        assert one.receive() == 1
+
+    def test_a_message_that_was_given_out_before_may_be_ended(self):
+        world = World()
+        world.came(3)
+        one = world.reader().opened()
+        assert one.get() == 1
+        world.box.holds = True
+        assert one.end() == Status.MQ_OK
+        assert world.reasons() == [(1, RECEIVED)]

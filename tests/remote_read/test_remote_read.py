@@ -319,6 +319,25 @@ def test_a_purge_of_the_api_takes_what_a_reader_has(served: Served):
         assert receive_all(queue) == ["later"]
 
 
+def test_a_reader_waits_while_an_operator_pauses_the_readers(served: Served):
+    name = served.queue()
+    served.send(name, 3, body=b"held")
+    with served.machine() as machine, opened(machine, name, receive=True) as queue:
+        served.client.pause(name, "out")
+        _, answer = queue.start(Action.RECEIVE)
+        assert answer.status == Status.MQ_ERROR_IO_TIMEOUT, "as from an empty queue"
+        assert served.waiting(name) == 1
+        timer = threading.Timer(0.5, served.client.resume, (name,))
+        timer.start()
+        begun = time.monotonic()
+        request, answer = queue.start(Action.RECEIVE, wait_s=20)
+        assert answer.status == Status.MQ_OK
+        assert 0.3 < time.monotonic() - begun < 10, "the end of the pause ends the wait"
+        queue.end(request)
+        timer.join()
+    assert served.waiting(name) == 0
+
+
 def test_a_deleted_queue_is_told_to_who_waits(served: Served):
     name = served.queue()
     with served.machine() as machine:

@@ -38,7 +38,14 @@ EVENTS: tuple[LogEvent, ...] = (
         "disk.full",
         "The volume of the data directory has too little room. Senders are answered 503, and "
         "keep their messages.",
-        'Make room, or receive or purge rows: "A full disk" in troubleshooting.',
+        "Delete received rows, `srmp-spark queue trim NAME --received`, or purge waiting ones: "
+        '"A full disk" in troubleshooting.',
+    ),
+    LogEvent(
+        "disk.reserve_used",
+        "Another program has filled the volume. The file `room.reserve` was deleted, so that rows "
+        "can be deleted.",
+        "Find the program. The file is made again when the volume has room.",
     ),
     LogEvent(
         "request.failed",

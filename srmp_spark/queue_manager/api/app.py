@@ -74,7 +74,7 @@ def routes(
     mark decides which receipts are sent.
     """
     queues, consumers, rows, messages = (
-        QueuesApi(manager),
+        QueuesApi(manager, remote_queues),
         ConsumersApi(manager),
         RowsApi(manager),
         MessagesApi(manager),
@@ -95,6 +95,7 @@ def routes(
         ApiRoute("POST", "/v1/queues/{queue}/give-up", ADMIN, GiveUpApi(manager).post),
         ApiRoute("POST", "/v1/queues/{queue}/pause", ADMIN, queues.pause),
         ApiRoute("POST", "/v1/queues/{queue}/resume", ADMIN, queues.resume),
+        ApiRoute("POST", "/v1/queues/{queue}/trim", ADMIN, queues.trim),
         ApiRoute("POST", "/v1/queues/{queue}/messages", ENQUEUE, messages.post),
         ApiRoute("GET", "/v1/queues/{queue}/range", BROWSE, rows.range),
         ApiRoute("GET", "/v1/queues/{queue}/rows", BROWSE, rows.rows),

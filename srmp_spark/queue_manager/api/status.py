@@ -107,6 +107,7 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, object]:
         "bytes": queue.held_bytes,
         "oldest_waiting_seconds": oldest_waiting_seconds(queue, manager.clock.utc()),
         "paused": queue.state.paused,
+        "paused_out": queue.paused_out,
         "damaged": next(iter(queue.damage.values()), None),
         "epochs": [{"epoch": each.epoch, "first": each.first} for each in queue.epochs],
         "journal": None if queue.journal is None else queue_status(queue.journal, manager),

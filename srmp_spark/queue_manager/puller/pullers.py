@@ -105,7 +105,7 @@ class Pullers:
             try:
                 subscription = self._parse(row.entry, self._passwords.read(row.name))
                 self._check(subscription, None)
-                await manager.queues.create(subscription.to, transactional=False)
+                await manager.queues.create(subscription.to, transactional=False, made_for=row.name)
             except (ApiError, OSError, UnicodeDecodeError) as error:
                 # The other subscriptions start nevertheless.
                 self._set_aside(
@@ -284,12 +284,17 @@ class Pullers:
             if self._stopped:
                 raise ApiError(503, "stopping", "the queue manager stops")
             manager = self._manager
-            await manager.queues.create(wanted.to, transactional=False)
-            self._passwords.write(name, password)
-            if there is not None:
-                await there.stop()
-            row = AddedRow(name, dict(entry), removing=False)
-            await manager.journal.transact(lambda each: store_added(each.connection, row))
+            await manager.queues.create(wanted.to, transactional=False, made_for=name)
+            try:
+                self._passwords.write(name, password)
+                if there is not None:
+                    await there.stop()
+                row = AddedRow(name, dict(entry), removing=False)
+                await manager.journal.transact(lambda each: store_added(each.connection, row))
+            except BaseException:
+                if there is None:
+                    await manager.queues.take_back(wanted.to, name)
+                raise
             puller = self._puller(wanted, await self._left(name), configured=False)
             self._put(puller)
             self._idle.pop(name, None)
@@ -441,6 +446,7 @@ class Pullers:
         await self._manager.journal.transact(lambda each: _forget_row(each, name))
         self._held.pop(name, None)
         self._passwords.write(name, None)
+        await self._manager.queues.take_back(puller.subscription.to, name)
 
     # --- what may be added ------------------------------------------------------------------------
 

@@ -134,6 +134,7 @@ class Subqueues:
             self._catalogue.get(queue.name) is queue
             and not queue.state.declared
             and not queue.state.paused
+            and not queue.paused_out
             and id(queue) not in self._uses
             and queue.state.end == queue.end  # Otherwise a row is being stored.
             and not queue.state.count
