@@ -119,6 +119,11 @@ def routes(
         ApiRoute("PUT", "/v1/subscriptions", ADMIN_ALL, subscriptions.put),
         ApiRoute("DELETE", "/v1/subscriptions", ADMIN_ALL, subscriptions.delete),
         ApiRoute("POST", "/v1/subscriptions/resume", ADMIN_ALL, subscriptions.resume),
+        ApiRoute("GET", "/v1/subscriptions/cutover", ADMIN_ALL, subscriptions.check_cutover),
+        ApiRoute("POST", "/v1/subscriptions/cutover", ADMIN_ALL, subscriptions.cut_over),
+        ApiRoute(
+            "GET", "/v1/subscriptions/received-there", BROWSE_ALL, subscriptions.received_there
+        ),
     ]
 
 

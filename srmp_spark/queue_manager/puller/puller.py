@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import RemoteLostError, SrmpSparkError
-from srmp_spark.interface import SubscriptionEntry
+from srmp_spark.interface import DEFAULT_CONSUMER, SubscriptionEntry
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.configuration.subscriptions import Subscription
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.puller.added import subscription_file
 from srmp_spark.queue_manager.puller.circles import Circles
+from srmp_spark.queue_manager.puller.cutover.settled import Cutover
 from srmp_spark.queue_manager.puller.gateway_side.answers import ReadableQueue
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.gateway_side.remotes import Remotes
@@ -24,14 +26,14 @@ from srmp_spark.queue_manager.puller.moving_and_copying.publishing import publis
 from srmp_spark.queue_manager.puller.moving_and_copying.sent_marks import SentMarks
 from srmp_spark.queue_manager.puller.moving_and_copying.stored import (
     StoredPullerState,
-    forget_copied,
     forget_pulled,
     keep_pulled,
-    note_copied,
 )
+from srmp_spark.store.tables import cutovers
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.store.database.transaction import Transaction
 
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Pauses between attempts to reach a machine, in seconds.
@@ -84,6 +86,9 @@ class _Store:
         self._name = subscription.name
         self._to = subscription.to
         self._peer = subscription.host.text
+        self._trimmed_to = 0
+        """Value of the local queue's ``trimmed_to`` when notes of trimmed rows were deleted last.
+        """
 
     async def keep(self, messages: Sequence[Pulled]) -> None:
         now = self._manager.clock.utc()
@@ -113,15 +118,32 @@ class _Store:
             self._to,
             self._peer,
             messages,
-            lambda each, stored: note_copied(
-                each.connection, self._name, [one.key for one in stored]
-            ),
+            lambda each, stored: cutovers.note_copied(each.connection, self._name, stored),
         )
 
-    async def removed(self, keys: Collection[PulledKey]) -> None:
+    async def moved(self, keys: Collection[PulledKey]) -> None:
         await self._manager.journal.transact(
-            lambda each: forget_copied(each.connection, self._name, keys)
+            lambda each: cutovers.note_moved(each.connection, self._name, keys)
         )
+
+    async def received_there(self, keys: Collection[PulledKey]) -> None:
+        now = self._manager.clock.utc()
+        queue = self._manager.catalogue.get(self._to)
+        trimmed_to = 0 if queue is None else queue.trimmed_to
+
+        def note(transaction: Transaction) -> None:
+            cutovers.note_gone(transaction.connection, self._name, keys, now)
+            if trimmed_to > self._trimmed_to:
+                cutovers.forget_trimmed(transaction.connection, self._name, trimmed_to)
+
+        await self._manager.journal.transact(note)
+        self._trimmed_to = trimmed_to
+
+    async def taken_back(self, keys: Collection[PulledKey]) -> set[PulledKey]:
+        back = await self._manager.journal.transact(
+            lambda each: cutovers.take_back(each.connection, self._name, keys)
+        )
+        return {PulledKey(*each) for each in back}
 
     def sending_end(self, keys: Collection[PulledKey]) -> None:
         self._marks.sending(keys)
@@ -191,17 +213,24 @@ class Puller:
         self._worked = False
         self._broke = False
         """Whether the last connection was made and then lost."""
+        moves = subscription.mode == "move" and not removing
         self._marks = SentMarks.open(
             subscription_file(manager.directory.path, subscription.name, "sent"),
-            [each.key for each in left.kept],
+            [*(each.key for each in left.kept), *(left.copied if moves else ())],
             unchanged=manager.directory.changed is None,
         )
         for each in left.kept:
             if not self._marks.was_sent(each.key):
                 each.state = PulledState.UNSENT
         store = _Store(manager, subscription, self._marks)
-        takes = subscription.mode == "move" and not removing
-        self._mover = Mover(store, left.kept, told=self._tell, copied=left.copied, takes=takes)
+        self._mover = Mover(
+            store,
+            left.kept,
+            told=self._tell,
+            copied=left.copied if moves else (),
+            was_sent=self._marks.was_sent,
+            takes=moves,
+        )
         """Moves messages.
 
         Without ``takes``, it only settles the messages that were taken before the subscription
@@ -211,7 +240,13 @@ class Puller:
         """Time at which the present walk of ``copy`` began, perhaps several connections ago."""
         self._copier: Copier | None = None
         if subscription.mode == "copy" and not removing:
-            self._copier = Copier(store, left.copied, told=self._tell)
+            self._copier = Copier(store, left.copied, told=self._tell, gone=left.gone)
+        self._gone = left.gone
+        self.last_cutover = left.cutover
+        """The cut-over as it was stored when the puller was built."""
+        self._cutover = _cutover_of(manager, subscription, left) if moves else None
+        self._walk_wanted = asyncio.Event()
+        self._walked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -222,6 +257,8 @@ class Puller:
             log.warning(
                 'subscription.held name=%s reason="%s"', self.subscription.name, self._error
             )
+            if self._cutover is not None:
+                self._task = asyncio.get_running_loop().create_task(self._only_hold(self._cutover))
             return
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -240,6 +277,8 @@ class Puller:
         if self._task is not None and self._mover.is_busy:
             await asyncio.wait((self._task,), timeout=STOP_SECONDS)
         await end((self._task,))
+        if self._cutover is not None:
+            await self._cutover.stop()
         self._circles.leave(self.subscription)
         self._marks.close()
 
@@ -247,6 +286,39 @@ class Puller:
     def is_held(self) -> bool:
         """Return whether the subscription is on hold, so that it pulls nothing."""
         return self._held is not None
+
+    @property
+    def cutover(self) -> Cutover | None:
+        """Return the cut-over that is not settled, or None if there is none."""
+        return self._cutover
+
+    @property
+    def copier(self) -> Copier | None:
+        """Return the copier, or None if the subscription moves or is being removed."""
+        return self._copier
+
+    @property
+    def undecided(self) -> int:
+        """Return the number of copied messages of which it is not decided who received them."""
+        return len(self._mover.settling) if self._copier is None else len(self._copier.seen)
+
+    @property
+    def received_there(self) -> int:
+        """Return the number of copied messages that other readers received in the remote queue."""
+        if self._copier is not None:
+            return self._copier.received_there
+        return self._gone + self._mover.settling.received_there
+
+    @property
+    def in_doubt(self) -> int:
+        """Return the number of copied messages that were gone after an End without an answer."""
+        return self._mover.settling.in_doubt
+
+    @property
+    def trouble(self) -> str | None:
+        """Return the reason why the remote queue is not read at present, or None if it is read."""
+        is_full = self._copier is not None and self._copier.is_full is not None
+        return self._error if self._failed_at is not None or is_full else None
 
     @property
     def pending(self) -> int:
@@ -310,6 +382,8 @@ class Puller:
             "configured": self.configured,
             "removing": self.removing,
             "held": self.is_held,
+            "received_there": self.received_there,
+            "undecided": 0 if self._cutover is None else self.undecided,
         }
 
     def _tell(self, what: str) -> None:
@@ -318,7 +392,26 @@ class Puller:
             log.warning('subscription.trouble name=%s reason="%s"', self.subscription.name, line)
         self._error = what
 
+    async def _only_hold(self, cutover: Cutover) -> None:
+        """Hold the consumers of a cut-over while the subscription itself is on hold."""
+        while self._held is not None and not await self._holds(cutover):
+            await asyncio.sleep(FULL_PAUSE_SECONDS)
+
+    async def _holds(self, cutover: Cutover) -> bool:
+        try:
+            await cutover.hold()
+        except SrmpSparkError as error:
+            self._tell(str(error))
+            return False
+        return True
+
     async def _run(self) -> None:
+        if self._copier is not None and self.last_cutover is not None:
+            # The subscription copies again, so another cut-over may follow.
+            await self._manager.journal.transact(
+                lambda each: cutovers.forget(each.connection, self.subscription.name)
+            )
+            self.last_cutover = None
         failures = breaks = did = 0
         while not self._stopping.is_set():
             if self.removing and not self._mover.kept:
@@ -342,6 +435,7 @@ class Puller:
                 self._failed_at = self._manager.clock.monotonic()
             finally:
                 self._mover.on_connection_lost()
+                self._walked.set()
             if self._stopping.is_set():
                 return
             before, did = did, self._mover.ended + self.pulled
@@ -360,6 +454,8 @@ class Puller:
         """
         self._worked = self._is_drained = self._broke = False
         given = self.subscription
+        if self._cutover is not None:
+            await self._cutover.begin(self._mover.settling)
         connection = await self._remotes.connect(given.host, given.credentials)
         try:
             if not self.removing:
@@ -392,6 +488,10 @@ class Puller:
         asked_at = self._manager.clock.monotonic()
         count = await mover.batches(queue, wait_s, goes_on=lambda: not self._stopping.is_set())
         self._is_drained = mover.is_empty
+        await mover.look_up_copied(queue)
+        if self._cutover is not None and mover.is_empty and not mover.settling:
+            await self._cutover.finish()
+            self._cutover = None
         if mover.is_full is not None:
             await self._pause_full(mover.is_full)
         elif mover.unreadable and not count and mover.is_empty:
@@ -419,8 +519,45 @@ class Puller:
             self._error = None
             # The next walk finds the messages that arrived before the cursor's place.
             self._complete_at = self._walk_began
-        # Walks of a long queue take at most half of the time.
-        await asyncio.sleep(max(COPY_PAUSE_SECONDS, now - began))
+        self._walked.set()
+        # Walks of a long queue take at most half of the time, unless an operator waits for one.
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._walk_wanted.wait(), max(COPY_PAUSE_SECONDS, now - began))
+        self._walk_wanted.clear()
+
+    def want_walk(self, copier: Copier) -> int:
+        """Let a walk begin soon, and return the number of the next walk that begins."""
+        self._walk_wanted.set()
+        return copier.walks_begun + 1
+
+    async def wait_for_walk(self, copier: Copier, number: int, seconds: float) -> bool:
+        """Wait for the end of the walk ``number`` or a later one; return whether it has ended.
+
+        The call waits ``seconds`` at most, and returns earlier if the remote queue cannot be read.
+        """
+        clock = self._manager.clock
+        deadline = clock.monotonic() + seconds
+        while copier.last_walk is None or copier.last_walk.number < number:
+            left = deadline - clock.monotonic()
+            if left <= 0 or self.trouble is not None:
+                return False
+            self._walked.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._walked.wait(), left)
+        return True
+
+    async def open_alone(self) -> None:
+        """Open the remote queue to receive, with no other reader that may receive, and close it.
+
+        Raises :class:`RemoteReadError` if the server refuses that, :class:`RemoteLostError` if it
+        cannot be reached, and the errors of :meth:`.Remotes.connect`.
+        """
+        given = self.subscription
+        connection = await self._remotes.connect(given.host, given.credentials)
+        try:
+            await connection.open(given.format, receive=True, exclusive=True)
+        finally:
+            connection.close()
 
     async def _settle(self, queue: ReadableQueue) -> bool:
         """Look up the doubtful messages, and return whether kept messages are left.
@@ -453,6 +590,22 @@ def _held_text(subscription: Subscription, because: str) -> str:
         "srmp-spark subscribe resume "
         f"--host {subscription.host.text} --queue '{subscription.queue}'"
     )
+
+
+def _cutover_of(
+    manager: QueueManager, subscription: Subscription, left: StoredPullerState
+) -> Cutover | None:
+    """Return the cut-over of a subscription that moves, or None if all copies are decided.
+
+    A subscription that copied and now moves is cut over, however its mode was changed.
+    """
+    stored = left.cutover
+    is_settled = stored is not None and stored.settled_at is not None
+    if not left.copied and (is_settled or (stored is None and not left.gone)):
+        return None
+    is_stored = stored is not None and not is_settled
+    consumers = stored.consumers if stored is not None and is_stored else (DEFAULT_CONSUMER,)
+    return Cutover(manager, subscription, consumers, is_stored=is_stored)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -1,0 +1,203 @@
+"""Decide each copied message while its queue is moved: is it ours, or was it received there?
+
+Theory of operation. :mod:`srmp_spark.mqrr.copied_states`. The mover receives from the head of the
+remote queue. A message that it locks and that is a row already, from ``mode = "copy"``, is only
+ended: its state becomes MOVED when the server carried the End out. When the queue is empty, the
+copied messages that the mover has not met are looked up by a peek. One that is gone was received
+there. One that another reader has locked is looked up again later, because that reader may give it
+back. Nothing else decides. So neither the moment at which the readers there stop nor a message that
+one of them takes at the last moment makes a difference.
+
+That an End is sent is recorded before it is sent (:mod:`.sent_marks`), as for messages that are
+moved, because after a kill it decides what "gone" means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Protocol
+
+from srmp_spark.errors import RemoteLostError, RemoteReadError
+from srmp_spark.mqrr.client.failures import NotSentError
+from srmp_spark.mqrr.client.queue_calls import Ended
+from srmp_spark.mqrr.copied_states import TRANSITIONS, CopiedEvent, CopiedState
+from srmp_spark.queue_manager.puller.gateway_side.answers import ReadableQueue
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.moving_and_copying.gone import LOOKUPS_OF_A_COMMIT, find_gone
+from srmp_spark.transitions import next_state
+
+_EVENTS = {
+    Ended.CARRIED_OUT: CopiedEvent.END_OK,
+    Ended.NOT: CopiedEvent.END_REFUSED,
+    Ended.UNCLEAR: CopiedEvent.END_UNCLEAR,
+}
+
+
+class Deciding(Protocol):
+    """Stores decisions. Each asynchronous call waits until its result is on stable storage."""
+
+    async def moved(self, keys: Collection[PulledKey]) -> None:
+        """Store that this queue manager removed the originals of these copied messages."""
+        ...
+
+    async def received_there(self, keys: Collection[PulledKey]) -> None:
+        """Store that other readers received the originals of these copied messages."""
+        ...
+
+    def sending_end(self, keys: Collection[PulledKey]) -> None:
+        """Record that R_EndReceive is about to be sent for these messages.
+
+        Raises :class:`OSError` if the record cannot be written; then it must not be sent.
+        """
+        ...
+
+
+class Settling:
+    """Decides the copied messages of one subscription that moves."""
+
+    def __init__(
+        self,
+        deciding: Deciding,
+        copied: Collection[PulledKey],
+        *,
+        was_sent: Callable[[PulledKey], bool] = lambda key: False,
+    ) -> None:
+        """Begin with ``copied``, the messages that are not decided yet.
+
+        ``was_sent`` returns whether an earlier process may have sent End of a message.
+        """
+        self._deciding = deciding
+        self._states = {
+            key: CopiedState.UNANSWERED if was_sent(key) else CopiedState.THERE for key in copied
+        }
+        self._in_flight = {
+            key for key, state in self._states.items() if state is CopiedState.UNANSWERED
+        }
+        self.moved = 0
+        """Number of copied messages whose originals this process removed."""
+        self.received_there = 0
+        """Number of copied messages that this process found to be received there."""
+        self.in_doubt = 0
+        """Number of moved messages that were gone after an End without an answer.
+
+        Another reader may have these messages, too.
+        """
+
+    def __contains__(self, key: PulledKey) -> bool:
+        """Return whether the message was copied and is not decided yet."""
+        return key in self._states
+
+    def __len__(self) -> int:
+        """Return the number of copied messages that are not decided yet."""
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[PulledKey]:
+        """Iterate over the copied messages that are not decided yet."""
+        return iter(tuple(self._states))
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Return whether an End was sent whose result is not known."""
+        return bool(self._in_flight)
+
+    def forget(self, keys: Collection[PulledKey]) -> None:
+        """Forget that these messages were copied: each makes a new row when it is moved."""
+        for key in keys:
+            self._states.pop(key, None)
+            self._in_flight.discard(key)
+
+    def on_connection_lost(self) -> None:
+        """Record that the connection is gone: an End without an answer stays without one."""
+        for key in tuple(self._in_flight):
+            if self._states[key] is CopiedState.ENDING:
+                self._move(key, CopiedEvent.END_UNCLEAR)
+
+    async def remove(self, queue: ReadableQueue, locked: Sequence[Pulled], width: int) -> None:
+        """End copied messages that are locked, at most ``width`` at a time, and store the result.
+
+        A message whose End was not carried out stays undecided, and is met again or looked up.
+        Raises :class:`RemoteLostError` if the connection ends before every End is answered,
+        :class:`RemoteReadError`, and :class:`OSError` if an End cannot be recorded.
+        """
+        moved: list[PulledKey] = []
+        try:
+            for at in range(0, len(locked), width):
+                await self._end(queue, locked[at : at + width], moved)
+        finally:
+            await self._store_moved(moved)
+
+    async def _end(
+        self, queue: ReadableQueue, together: Sequence[Pulled], moved: list[PulledKey]
+    ) -> None:
+        """Send the Ends of ``together``, wait for their answers, and add those carried out."""
+        keys = [each.key for each in together]
+        for key in keys:
+            self._move(key, CopiedEvent.SHOWN)
+        self._deciding.sending_end(keys)
+        for key in keys:
+            self._move(key, CopiedEvent.END_SENT)
+        failed: BaseException | None = None
+        ends = [queue.end(each.request) for each in together]
+        answers = await asyncio.gather(*ends, return_exceptions=True)
+        for key, answer in zip(keys, answers, strict=True):
+            self._move(key, _event(answer))
+            if self._states[key] is CopiedState.MOVED:
+                moved.append(key)
+            if not isinstance(answer, Ended | RemoteReadError):
+                failed = failed or answer
+        if isinstance(failed, RemoteLostError):
+            raise RemoteLostError("the connection ended before every message was acknowledged")
+        if failed is not None:
+            raise failed
+
+    async def look_up(self, queue: ReadableQueue) -> None:
+        """Look up every copied message that is not decided, and store which ones are gone.
+
+        Call this when the remote queue has nothing more to receive. Raises
+        :class:`RemoteLostError` and :class:`RemoteReadError`; what was found before is stored.
+        """
+        waiting = list(self._states)
+        for at in range(0, len(waiting), LOOKUPS_OF_A_COMMIT):
+            gone: list[PulledKey] = []
+            try:
+                await find_gone(queue, waiting[at : at + LOOKUPS_OF_A_COMMIT], gone)
+            finally:
+                await self._decide_gone(gone)
+
+    async def _decide_gone(self, gone: Sequence[PulledKey]) -> None:
+        """Decide messages that are gone, and wait until the decisions are stored."""
+        for key in gone:
+            if self._states[key] is CopiedState.UNANSWERED:
+                self.in_doubt += 1
+            self._move(key, CopiedEvent.GONE)
+        await self._store_moved([key for key in gone if self._states[key] is CopiedState.MOVED])
+        theirs = [key for key in gone if key in self._states]
+        if theirs:
+            await self._deciding.received_there(theirs)
+            self.received_there += len(theirs)
+            self.forget(theirs)
+
+    async def _store_moved(self, moved: Sequence[PulledKey]) -> None:
+        if moved:
+            await self._deciding.moved(moved)
+            self.moved += len(moved)
+            self.forget(moved)
+
+    def _move(self, key: PulledKey, event: CopiedEvent) -> None:
+        state = next_state(TRANSITIONS, self._states[key], event, "a copied message")
+        self._states[key] = state
+        if state in (CopiedState.ENDING, CopiedState.UNANSWERED):
+            self._in_flight.add(key)
+        else:
+            self._in_flight.discard(key)
+
+
+def _event(answer: Ended | BaseException) -> CopiedEvent:
+    """Return the event that the answer to an End means."""
+    if isinstance(answer, Ended):
+        return _EVENTS[answer]
+    is_refused = isinstance(answer, NotSentError) or (
+        isinstance(answer, RemoteReadError) and not answer.perhaps_done
+    )
+    return CopiedEvent.END_REFUSED if is_refused else CopiedEvent.END_UNCLEAR
