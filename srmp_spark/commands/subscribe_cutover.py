@@ -1,4 +1,4 @@
-"""``subscribe cutover``: from a copy of a remote queue to its move, so that no message counts twice.
+"""``subscribe cutover``: change the copy of a remote queue to a move, without counting twice.
 
 The queue manager decides everything (:mod:`srmp_spark.queue_manager.puller.cutover`). This command
 asks, prints the answer, and ends with an exit code for scripts.

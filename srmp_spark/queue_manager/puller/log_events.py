@@ -12,7 +12,7 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "cutover.not_held",
-        "A lease of a cut-over could not be renewed, because the queue or the consumer was deleted.",
+        "A lease of a cut-over could not be renewed: the queue or the consumer was deleted.",
         "`srmp-spark subscribe cutover --check`, if the queue is still wanted.",
     ),
     LogEvent(

@@ -44,7 +44,7 @@ from srmp_spark.queue_manager.puller.moving_and_copying.locks import (
     Locks,
 )
 from srmp_spark.queue_manager.puller.moving_and_copying.passing import Passing
-from srmp_spark.queue_manager.puller.moving_and_copying.settling import Deciding, Settling
+from srmp_spark.queue_manager.puller.moving_and_copying.settling import DecisionStore, Settling
 
 ENDS_AT_ONCE = 32
 """Most calls of R_EndReceive in flight, if the server accepts as many.
@@ -67,7 +67,7 @@ _EVENTS = {
 }
 
 
-class Keeping(Deciding, Protocol):
+class Keeping(DecisionStore, Protocol):
     """Stores messages, and decisions about copied ones.
 
     Each asynchronous call waits until its result is on stable storage.

@@ -34,7 +34,7 @@ _EVENTS = {
 }
 
 
-class Deciding(Protocol):
+class DecisionStore(Protocol):
     """Stores decisions. Each asynchronous call waits until its result is on stable storage."""
 
     async def moved(self, keys: Collection[PulledKey]) -> None:
@@ -58,7 +58,7 @@ class Settling:
 
     def __init__(
         self,
-        deciding: Deciding,
+        deciding: DecisionStore,
         copied: Collection[PulledKey],
         *,
         was_sent: Callable[[PulledKey], bool] = lambda key: False,
