@@ -1,0 +1,352 @@
+"""``srmp-spark subscribe cutover`` on real processes: nothing counts twice, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from remote_kit import Served, opened
+from test_pulling_live import rows, until
+
+from srmp_spark.cli import run
+from srmp_spark.client.subscriptions import SubscriptionsClient
+from srmp_spark.errors import ApiError
+from srmp_spark.interface import CutoverEntry
+from srmp_spark.mqrr.actions import Action
+from srmp_spark.store.directory import DATABASE_FILE
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.remote.queue import GUID, ForeignQueue
+from tests.kit.remote.server import ForeignServer
+
+QUEUE = "private$/orders"
+OTHER_READER = -7
+"""Owner of a lock that no round of the foreign server ends."""
+
+
+class Site:
+    """A foreign queue manager, a queue manager here that copies its queue, and the commands."""
+
+    def __init__(self, path: Path, server: ForeignServer, capsys: pytest.CaptureFixture[str]):
+        self.server, self._capsys = server, capsys
+        self.here = RunningQueueManager(path / "qm").start()
+        self.host = f"127.0.0.1:{server.port}"
+        self.that = ["--host", self.host, "--queue", "q"]
+
+    @property
+    def api(self) -> SubscriptionsClient:
+        return SubscriptionsClient(self.here.api, retry_seconds=60)
+
+    def command(self, *arguments: str) -> tuple[int, list[dict]]:
+        """The exit code of a command, and the JSON lines that it printed."""
+        self._capsys.readouterr()
+        code = run([*arguments, "--api", self.here.api])
+        return code, [json.loads(line) for line in self._capsys.readouterr().out.splitlines()]
+
+    def cutover(self, *flags: str) -> tuple[int, dict]:
+        code, (found,) = self.command("subscribe", "cutover", *self.that, *flags)
+        return code, found
+
+    def check(self) -> CutoverEntry:
+        return self.api.check_cutover(self.host, "q")
+
+    def copy(self, count: int) -> None:
+        """A copied queue of ``count`` messages."""
+        self.server.look(lambda queue: [queue.put() for _ in range(count)])
+        code, _ = self.command("subscribe", "add", *self.that, "--mode", "copy", "--to", QUEUE)
+        assert code == 0
+        until(lambda: len(rows(self.here)) == count)
+
+    def received(self) -> list[int]:
+        """The numbers of the messages that ``default`` is given."""
+        code, lines = self.command("receive", "--queue", QUEUE, "--max", "100", "--body", "text")
+        assert code == 0
+        return [int(str(each["body"]).removeprefix("body ")) for each in lines]
+
+    def stolen(self) -> list[int]:
+        return self.server.look(lambda queue: list(queue.stolen))
+
+    def taken(self) -> list[int]:
+        return self.server.look(lambda queue: list(queue.taken_by_us))
+
+
+def codes(found: dict) -> dict[str, int]:
+    return {each["code"]: each["count"] for each in found["findings"]}
+
+
+def blocking(found: dict) -> list[str]:
+    return [each["code"] for each in found["findings"] if each["blocks"]]
+
+
+def steal(count: int) -> Callable[[ForeignQueue], None]:
+    def act(queue: ForeignQueue) -> None:
+        for _ in range(count):
+            queue.steal()
+
+    return act
+
+
+def lock_first(queue: ForeignQueue) -> int:
+    """Another reader receives the first message, and its transaction does not end."""
+    first = min(queue.messages)
+    queue.locks[first] = OTHER_READER, 0
+    return first
+
+
+def commit(lookup_id: int) -> Callable[[ForeignQueue], None]:
+    """The transaction of the other reader ends: the message is its own."""
+
+    def act(queue: ForeignQueue) -> None:
+        del queue.locks[lookup_id]
+        queue.stolen.append(queue.messages.pop(lookup_id)[0])
+
+    return act
+
+
+@pytest.fixture
+def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
+    with ForeignServer(seed=11) as server:
+        made = Site(tmp_path, server, capsys)
+        yield made
+        made.here.stop()
+
+
+def test_ten_messages_of_which_four_were_received_there(site: Site):
+    """Copy, readers there go on and stop, check, cut over: ``default`` gets exactly the six."""
+    site.copy(10)
+    site.server.look(steal(3))
+    code, found = site.cutover("--check")
+    assert (code, found["phase"], found["safe"]) == (0, "copying", True)
+    assert (found["still_there"], found["received_there"]) == (7, 3)
+    assert codes(found) == {"received-there": 3}
+
+    held = site.server.look(lock_first)
+    code, found = site.cutover("--check")
+    assert (code, blocking(found), found["locked_there"]) == (1, ["locked-there"], 1)
+    code, found = site.cutover()
+    assert (code, found["phase"]) == (1, "copying"), "nothing was changed"
+    assert site.taken() == []
+    site.server.look(commit(held))
+
+    site.here.kill9()
+    site.here.restart()
+    code, found = site.cutover("--check")
+    assert (code, found["still_there"], found["received_there"]) == (0, 6, 4)
+    code, found = site.cutover()
+    assert (code, found["phase"], found["safe"]) == (0, "moved", True)
+    assert (found["moved"], found["received_there"], found["still_there"]) == (6, 4, 0)
+
+    stolen = set(site.stolen())
+    assert sorted(site.received()) == sorted(set(range(1, 11)) - stolen)
+    assert sorted(site.taken()) == sorted(set(range(1, 11)) - stolen)
+    assert len(rows(site.here)) == 10, "no row was deleted"
+    code, lines = site.command("subscribe", "cutover", *site.that, "--received-there")
+    assert code == 0
+    assert {each["message_id"] for each in lines} == {f"{{{GUID}}}\\{n}" for n in stolen}
+    shown = {each["sequence"]: each["message_id"] for each in rows(site.here)}
+    assert all(shown[each["sequence"]] == each["message_id"] for each in lines)
+
+    # It moves on, a second cut-over changes nothing, and a restart forgets nothing.
+    site.server.look(lambda queue: queue.put())
+    until(lambda: site.received() == [11])
+    assert site.cutover()[0] == 0
+    site.here.stop()
+    site.here.restart()
+    code, found = site.cutover("--check")
+    assert (code, found["phase"], found["moved"], found["received_there"]) == (0, "moved", 6, 4)
+    assert found["settled_at"] is not None
+    assert site.received() == []
+    (entry,) = site.api.subscriptions()
+    assert (entry["received_there"], entry["undecided"]) == (4, 0)
+
+
+def test_what_a_reader_there_takes_after_the_check_is_decided_too_and_over_a_kill(site: Site):
+    """One message is locked by a reader there while it settles; readers here wait for it."""
+    site.copy(6)
+    held = site.server.look(lock_first)
+    site.api.cut_over(site.host, "q")
+    until(lambda: site.check()["moved"] == 5)
+    code, found = site.cutover("--check")
+    assert (code, found["phase"], codes(found)["settling"]) == (1, "settling", 1)
+    with pytest.raises(ApiError, match="is being cut over"):
+        site.api.subscribe({"host": site.host, "queue": "q", "mode": "copy"})
+    with pytest.raises(ApiError, match="is being cut over"):
+        site.api.unsubscribe(site.host, "q")
+    for _ in range(2):
+        site.here.kill9()
+        site.here.restart()
+        code = run(["receive", "--queue", QUEUE, "--api", site.here.api])
+        assert code == 4, "the consumer is held by the cut-over"
+        assert site.check()["phase"] == "settling"
+    site.server.look(commit(held))
+    code, found = site.cutover("--wait", "60")
+    assert (code, found["phase"], found["received_there"]) == (0, "moved", 1)
+    assert sorted([*site.received(), *site.stolen()]) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_reader_there_that_rolls_back_gives_the_message_to_the_readers_here(site: Site):
+    site.copy(3)
+    held = site.server.look(lock_first)
+    site.api.cut_over(site.host, "q")
+    until(lambda: site.check()["moved"] == 2)
+    site.server.look(lambda queue: queue.locks.pop(held))
+    code, found = site.cutover()
+    assert (code, found["moved"], found["received_there"]) == (0, 3, 0)
+    assert sorted(site.received()) == [1, 2, 3]
+
+
+def test_the_mode_may_be_changed_as_before_and_doubles_nothing(site: Site):
+    """``subscribe add --mode move`` is a cut-over without a check."""
+    site.copy(5)
+    site.server.look(steal(2))
+    code, _ = site.command("subscribe", "add", *site.that, "--mode", "move")
+    assert code == 0
+    until(lambda: site.check()["phase"] == "moved")
+    assert sorted([*site.received(), *site.stolen()]) == [1, 2, 3, 4, 5]
+
+
+def test_consumers_of_any_name_and_rows_that_were_received_here_before(site: Site):
+    """A trial received a row here; another was purged, and its message comes as a new row."""
+    site.copy(4)
+    client = site.api
+    span = client.range(QUEUE)
+    for name, holder in (("audit", "a"), ("etl", "b")):
+        client.register(QUEUE, name, epoch=span.epoch, first=1, holder=holder)
+    client.received(QUEUE, "etl", epoch=span.epoch, to=1, holder="b")
+    code, found = site.cutover("--check", "--consumer", "audit", "--consumer", "etl")
+    assert (code, blocking(found)) == (1, ["reader-here", "received-here"])
+    with pytest.raises(ApiError, match="consumer audit is held by a"):
+        client.cut_over(site.host, "q", ["audit", "etl"])
+    for name, holder in (("audit", "a"), ("etl", "b")):
+        client.release(QUEUE, name, holder=holder)
+    first = str(rows(site.here)[0]["message_id"])
+    site.server.look(steal(1))
+    flags = ["--consumer", "audit", "--consumer", "etl"]
+    code, found = site.cutover(*flags)
+    assert code == 1, found
+    code, found = site.cutover(*flags, "--accept-received")
+    assert (code, found["phase"]) == (0, "moved")
+    (gone,) = client.received_there(site.host, "q")
+    left = {1, 2, 3, 4} - {gone["sequence"]}
+    for name, given in (("audit", left), ("etl", left - {1}), ("default", {1, 2, 3, 4})):
+        code, lines = site.command("receive", "--queue", QUEUE, "--max", "9", "--consumer", name)
+        assert {each["sequence"] for each in lines} == given, name
+    assert first
+
+
+def test_a_row_that_was_purged_here_is_moved_as_a_new_one(site: Site):
+    site.copy(3)
+    code, (found,) = site.command("purge", "--queue", QUEUE)
+    assert (code, found["purged"]) == (0, 3)
+    code, found = site.cutover("--check")
+    assert (code, codes(found)) == (0, {"no-row": 3})
+    assert site.cutover()[0] == 0
+    until(lambda: len(site.taken()) == 3)
+    until(lambda: len(rows(site.here)) == 3)
+    assert sorted(site.received()) == [1, 2, 3]
+
+
+def test_a_machine_that_does_not_come_back(site: Site):
+    """The operator says whose the undecided messages are; what is known stays known."""
+    site.copy(4)
+    held = site.server.look(lock_first)
+    site.server.look(steal(1))
+    site.api.cut_over(site.host, "q")
+    until(lambda: (found := site.check())["moved"] == 2 and found["received_there"] == 1)
+    number = site.server.look(lambda queue: queue.messages[held][0])
+    site.server.switch_off()
+    until(lambda: "trouble" not in site.check() and site.check()["findings"] != [])
+    code, _ = site.command("subscribe", "remove", *site.that, "--unsettled", "here")
+    assert code == 0
+    assert sorted(site.received()) == sorted([*site.taken(), number])
+    assert site.api.subscriptions() == []
+    with closing(sqlite3.connect(site.here.data_dir / DATABASE_FILE)) as database:
+        for table in ("copied", "copied_rows", "cutovers"):
+            assert database.execute(f"SELECT COUNT(*) FROM {table}").fetchone() == (0,)
+
+
+def test_a_machine_that_cannot_be_read_is_not_safe(site: Site):
+    site.copy(2)
+    site.server.switch_off()
+    until(
+        lambda: (
+            (code := site.cutover("--check", "--wait", "1"))[0] == 1
+            and "not-read" in blocking(code[1])
+        )
+    )
+    code, (answer,) = site.command("subscribe", "list")
+    assert (code, answer["mode"]) == (0, "copy")
+    assert (
+        run(
+            [
+                "subscribe",
+                "cutover",
+                *site.that,
+                "--check",
+                "--table",
+                "--wait",
+                "1",
+                "--api",
+                site.here.api,
+            ]
+        )
+        == 1
+    )
+
+
+def test_a_reader_there_that_has_the_queue_open(
+    tmp_path: Path, served: Served, capsys: pytest.CaptureFixture[str]
+):
+    """MQ_DENY_SHARE shows it: the remote queue manager is a real one here."""
+    name = served.queue()
+    served.send(name, 3, 3)
+    there = {"host": served.ready["rpc"], "queue": "DIRECT=OS:host1\\" + name.replace("/", "\\")}
+    with RunningQueueManager(tmp_path / "b") as here:
+        api = SubscriptionsClient(here.api, retry_seconds=60)
+        api.subscribe({**there, "mode": "copy", "to": QUEUE})
+        until(lambda: len(rows(here)) == 2)
+        with served.machine() as machine, opened(machine, name, receive=True) as queue:
+            found = api.check_cutover(**there)
+            assert [each["code"] for each in found["findings"] if each["blocks"]] == [
+                "reader-there"
+            ]
+            request, _ = queue.start(Action.RECEIVE)
+            queue.end(request)
+        until(lambda: api.check_cutover(**there)["safe"])
+        api.cut_over(**there)
+        until(lambda: api.check_cutover(**there)["phase"] == "moved")
+        found = api.check_cutover(**there)
+        assert (found["moved"], found["received_there"]) == (1, 1)
+        capsys.readouterr()
+        assert run(["receive", "--queue", QUEUE, "--max", "9", "--api", here.api]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 1
+        assert served.waiting(name) == 0
+
+
+def test_a_configured_subscription_is_checked_and_cut_over_by_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with ForeignServer(seed=5) as server:
+        config = tmp_path / "qm.toml"
+        text = f'[[subscription]]\nhost = "127.0.0.1:{server.port}"\nqueue = "q"\nto = "{QUEUE}"\n'
+        config.write_text(text + 'mode = "copy"\n')
+        server.look(lambda queue: [queue.put() for _ in range(4)])
+        there = (f"127.0.0.1:{server.port}", "q")
+        with RunningQueueManager(tmp_path / "qm", config=config) as here:
+            api = SubscriptionsClient(here.api, retry_seconds=60)
+            until(lambda: len(rows(here)) == 4)
+            server.look(steal(1))
+            assert api.check_cutover(*there)["received_there"] == 1
+            with pytest.raises(ApiError, match="stands in the configuration file"):
+                api.cut_over(*there)
+            here.stop()
+            config.write_text(text + 'mode = "move"\n')
+            here.restart()
+            api = SubscriptionsClient(here.api, retry_seconds=60)
+            until(lambda: api.check_cutover(*there)["phase"] == "moved")
+            capsys.readouterr()
+            assert run(["receive", "--queue", QUEUE, "--max", "9", "--api", here.api]) == 0
+            assert len(capsys.readouterr().out.splitlines()) == 3
