@@ -61,7 +61,9 @@ class World:
             if self.mover is not None:
                 self.mover.on_connection_lost()
         except KilledError:
-            self.in_doubt |= numbers(self.disk.sent & self.disk.copied_keys) | self.disk.in_doubt()
+            self.in_doubt |= (
+                numbers(self.disk.copied_ends & self.disk.copied_keys) | self.disk.in_doubt()
+            )
             self.start()
         else:
             if self.mover is not None:
@@ -84,7 +86,7 @@ class World:
             kept,
             told=pytest.fail,
             copied=self.disk.copied_keys,
-            was_sent=self.disk.sent.__contains__,
+            copied_ends=self.disk.copied_ends,
         )
 
     def others_act(self) -> None:
@@ -233,3 +235,22 @@ def test_nothing_is_decided_twice_when_a_lock_ends_early():
     asyncio.run(run())
     assert sorted(world.disk.rows) == sorted(world.queue.taken_by_us)
     assert not world.disk.gone_keys
+
+
+def test_a_server_that_denies_a_message_and_shows_it_again_makes_it_count_once():
+    """It lied while it settled: the copy is marked, and the message comes as a new row."""
+    world = World(4)
+    world.disk._killed = lambda: None  # type: ignore[method-assign]
+
+    async def run() -> None:
+        await world.turn(calm=True)
+        world.cut_over()
+        lookup_id, what = world.queue.messages.popitem()
+        await world.turn(calm=True)
+        assert numbers(world.disk.gone_keys) == {what[0]}
+        world.queue.messages[lookup_id] = what
+        await world.turn(calm=True)
+        assert world.disk.rows.count(what[0]) == 2, "the copy, which is marked, and the new row"
+        assert what[0] in world.queue.taken_by_us
+
+    asyncio.run(run())

@@ -37,6 +37,7 @@ class Disk:
         self.rows: list[int] = []
         self.copied_keys: set[PulledKey] = set()
         self.gone_keys: set[PulledKey] = set()
+        self.copied_ends: set[PulledKey] = set()
         self.sent: set[PulledKey] = set()
         self.full = False
         self.dead = False
@@ -78,9 +79,15 @@ class Disk:
         self._killed()
         return len(messages), None
 
-    async def moved(self, keys) -> None:
+    async def sending_copied_ends(self, keys) -> None:
         self._killed()
-        self.copied_keys -= set(keys)
+        self.copied_ends |= set(keys)
+        self._killed()
+
+    async def copied_ends_answered(self, moved, not_removed) -> None:
+        self._killed()
+        self.copied_keys -= set(moved)
+        self.copied_ends -= {*moved, *not_removed}
         self._killed()
 
     async def received_there(self, keys) -> None:

@@ -121,9 +121,16 @@ class _Store:
             lambda each, stored: cutovers.note_copied(each.connection, self._name, stored),
         )
 
-    async def moved(self, keys: Collection[PulledKey]) -> None:
+    async def sending_copied_ends(self, keys: Collection[PulledKey]) -> None:
         await self._manager.journal.transact(
-            lambda each: cutovers.note_moved(each.connection, self._name, keys)
+            lambda each: cutovers.note_ends(each.connection, self._name, keys)
+        )
+
+    async def copied_ends_answered(
+        self, moved: Collection[PulledKey], not_removed: Collection[PulledKey]
+    ) -> None:
+        await self._manager.journal.transact(
+            lambda each: cutovers.note_answers(each.connection, self._name, moved, not_removed)
         )
 
     async def received_there(self, keys: Collection[PulledKey]) -> None:
@@ -208,7 +215,7 @@ class Puller:
 
         Only then does a read wait for a message.
         """
-        self._is_new = not left.kept and not left.copied
+        self._is_new = not (left.kept or left.copied or left.gone)
         self._stopping = asyncio.Event()
         self._worked = False
         self._broke = False
@@ -216,7 +223,7 @@ class Puller:
         moves = subscription.mode == "move" and not removing
         self._marks = SentMarks.open(
             subscription_file(manager.directory.path, subscription.name, "sent"),
-            [*(each.key for each in left.kept), *(left.copied if moves else ())],
+            [each.key for each in left.kept],
             unchanged=manager.directory.changed is None,
         )
         for each in left.kept:
@@ -228,7 +235,7 @@ class Puller:
             left.kept,
             told=self._tell,
             copied=left.copied if moves else (),
-            was_sent=self._marks.was_sent,
+            copied_ends=_copied_ends(left, is_changed=manager.directory.changed is not None),
             takes=moves,
         )
         """Moves messages.
@@ -600,12 +607,21 @@ def _cutover_of(
     A subscription that copied and now moves is cut over, however its mode was changed.
     """
     stored = left.cutover
-    is_settled = stored is not None and stored.settled_at is not None
-    if not left.copied and (is_settled or (stored is None and not left.gone)):
-        return None
-    is_stored = stored is not None and not is_settled
-    consumers = stored.consumers if stored is not None and is_stored else (DEFAULT_CONSUMER,)
-    return Cutover(manager, subscription, consumers, is_stored=is_stored)
+    if stored is not None and stored.settled_at is None:
+        return Cutover(manager, subscription, stored.consumers, is_stored=True)
+    if left.copied or (left.gone and stored is None):
+        return Cutover(manager, subscription, (DEFAULT_CONSUMER,), is_stored=False)
+    return None
+
+
+def _copied_ends(left: StoredPullerState, *, is_changed: bool) -> Collection[PulledKey]:
+    """Return the copied messages for which an End may have been sent.
+
+    In a data directory that is a copy, or a backup that was put back (``is_changed``), these are
+    all undecided messages of a cut-over in progress: the original may have removed them since.
+    """
+    is_in_progress = left.cutover is not None and left.cutover.settled_at is None
+    return left.copied if is_changed and is_in_progress else left.ends
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -17,6 +17,10 @@ null, rows may still be decided, and a start of the queue manager continues ther
 consumers are made at the end, from ``copied_rows``. They may be made twice, which changes nothing,
 so a kill between the marks and ``settled_at`` does no harm.
 
+The table ``copied_ends`` has the copied messages whose removal was about to be requested, and is
+not known to be carried out or refused. A batch of messages is in it at most, and those of a
+connection that was lost.
+
 Lookup identifiers are two's complement. The functions use the caller's connection, and the caller
 commits.
 """
@@ -40,11 +44,17 @@ sequence INTEGER, gone_at INTEGER,
     subscription TEXT PRIMARY KEY, began_at INTEGER NOT NULL, consumers TEXT NOT NULL, \
 moved INTEGER NOT NULL, settled_at INTEGER
 ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS copied_ends(
+    subscription TEXT NOT NULL, lookup_id INTEGER NOT NULL, message_id TEXT NOT NULL,
+    PRIMARY KEY (subscription, lookup_id, message_id)
+) WITHOUT ROWID""",
+    """CREATE INDEX IF NOT EXISTS gone_rows ON copied_rows(subscription, sequence)
+    WHERE gone_at IS NOT NULL""",
 )
 """Tables that are new in 0.2, created at every open.
 
 ``sequence`` is null if the row is in another queue than the subscription names, because a
-``[[redirect]]`` led it there.
+``[[redirect]]`` led it there. The index counts what is gone, and finds what retention has deleted.
 """
 
 PAGE_ROWS = 1_000
@@ -112,6 +122,7 @@ def note_gone(
         [(now, *each) for each in values],
     )
     _delete(connection, "copied", values)
+    _delete(connection, "copied_ends", values)
 
 
 def take_back(connection: sqlite3.Connection, subscription: str, keys: Iterable[Key]) -> set[Key]:
@@ -138,14 +149,40 @@ def take_back(connection: sqlite3.Connection, subscription: str, keys: Iterable[
     return back
 
 
-def note_moved(connection: sqlite3.Connection, subscription: str, keys: Iterable[Key]) -> None:
-    """Store that this queue manager removed the originals of copied messages."""
-    values = [(subscription, _signed(key[0]), key[1]) for key in keys]
-    _delete(connection, "copied", values)
-    _delete(connection, "copied_rows", values)
+def note_ends(connection: sqlite3.Connection, subscription: str, keys: Iterable[Key]) -> None:
+    """Store that the call that removes the originals of copied messages is about to be made."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO copied_ends(subscription, lookup_id, message_id) VALUES (?, ?, ?)",
+        [(subscription, _signed(key[0]), key[1]) for key in keys],
+    )
+
+
+def note_answers(
+    connection: sqlite3.Connection,
+    subscription: str,
+    moved: Iterable[Key],
+    not_removed: Iterable[Key],
+) -> None:
+    """Store which originals of copied messages this queue manager removed, and which it did not."""
+    values = [(subscription, _signed(key[0]), key[1]) for key in moved]
+    for table in ("copied", "copied_rows", "copied_ends"):
+        _delete(connection, table, values)
+    _delete(
+        connection,
+        "copied_ends",
+        [(subscription, _signed(key[0]), key[1]) for key in not_removed],
+    )
     connection.execute(
         "UPDATE cutovers SET moved = moved + ? WHERE subscription = ?", (len(values), subscription)
     )
+
+
+def ends(connection: sqlite3.Connection, subscription: str) -> set[Key]:
+    """Return the undecided messages for which that call may have been made."""
+    found = connection.execute(
+        "SELECT lookup_id, message_id FROM copied_ends WHERE subscription = ?", (subscription,)
+    )
+    return {(each[0] % 2**64, str(each[1])) for each in found if isinstance(each[0], int)}
 
 
 def forget_rows(connection: sqlite3.Connection, subscription: str, keys: Iterable[Key]) -> None:
@@ -168,7 +205,7 @@ def forget_trimmed(connection: sqlite3.Connection, subscription: str, trimmed_to
 
 def forget_all(connection: sqlite3.Connection, subscription: str) -> None:
     """Delete everything about the copies and the cut-over of a subscription."""
-    for table in ("copied", "copied_rows", "cutovers"):
+    for table in ("copied", "copied_rows", "copied_ends", "cutovers"):
         connection.execute(f"DELETE FROM {table} WHERE subscription = ?", (subscription,))  # noqa: S608  # our own names
 
 

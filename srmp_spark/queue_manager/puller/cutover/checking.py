@@ -108,15 +108,13 @@ async def _of_a_copy(
         trouble=None if is_compared else puller.trouble,
     )
     copier = puller.copier
-    if is_compared and copier is not None and copier.last_walk is not None:
-        done = copier.last_walk
-        numbers = replace(
-            numbers,
-            not_here=done.not_copied,
-            locked_there=done.locked,
-            unreadable=done.unreadable,
-        )
-        numbers = await _with_open(puller, numbers)
+    if not is_compared or copier is None or copier.last_walk is None:
+        return numbers
+    done = copier.last_walk
+    numbers = replace(
+        numbers, not_here=done.not_copied, locked_there=done.locked, unreadable=done.unreadable
+    )
+    numbers = await _with_open(puller, numbers)
     rows = await read_copied_rows(manager.directory.path, puller.subscription.name)
     queue = manager.catalogue.find(puller.subscription.to)
     return _with_rows(queue, rows, numbers, manager.clock.monotonic())

@@ -92,6 +92,14 @@ class Keeping(DecisionStore, Protocol):
         """
         ...
 
+    def sending_end(self, keys: Collection[PulledKey]) -> None:
+        """Record that R_EndReceive is about to be sent for these messages.
+
+        The next process needs the record if this one is killed. Raises :class:`OSError` if the
+        record cannot be written, and then R_EndReceive must not be sent.
+        """
+        ...
+
     def nothing_is_kept(self) -> None:
         """State that no message is kept, so the records of :meth:`sending_end` may be discarded.
 
@@ -128,21 +136,21 @@ class Mover:
         *,
         told: Callable[[str], None],
         copied: Collection[PulledKey] = (),
-        was_sent: Callable[[PulledKey], bool] = lambda key: False,
+        copied_ends: Collection[PulledKey] = (),
         takes: bool = True,
     ) -> None:
         """Begin with ``kept``, the messages that the last process stored and did not publish.
 
         ``told`` is called with texts about unreadable messages, which the operator sees in
         ``status``. ``copied`` are messages that are rows already, from when the subscription had
-        ``mode = "copy"``. They make no second row (:mod:`.settling`). ``was_sent`` returns whether
-        an earlier process may have sent End of one of them. If ``takes`` is False, no message is
+        ``mode = "copy"``. They make no second row (:mod:`.settling`). For those in
+        ``copied_ends`` an earlier process may have sent End. If ``takes`` is False, no message is
         taken from the remote queue. Then :meth:`look_up` finds out what happened to the
         messages in ``kept``, and leaves their originals in the remote queue.
         """
         self._keeping = keeping
         self._on_trouble = told
-        self.settling = Settling(keeping, copied, was_sent=was_sent)
+        self.settling = Settling(keeping, copied, copied_ends)
         """The copied messages that are not decided yet."""
         self._takes = takes
         self.kept: dict[PulledKey, Pulled] = {each.key: each for each in kept}
@@ -206,7 +214,7 @@ class Mover:
         """
         self.is_empty = False
         await self._settle()
-        if not self.kept and not self.settling.is_in_flight:
+        if not self.kept:
             self._keeping.nothing_is_kept()
         if self._full is None:
             self._full = self._keeping.refuses()

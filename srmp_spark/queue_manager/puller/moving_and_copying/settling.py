@@ -8,14 +8,15 @@ there. One that another reader has locked is looked up again later, because that
 back. Nothing else decides. So neither the moment at which the readers there stop nor a message that
 one of them takes at the last moment makes a difference.
 
-That an End is sent is recorded before it is sent (:mod:`.sent_marks`), as for messages that are
-moved, because after a kill it decides what "gone" means.
+After a kill or a power loss, "gone" means MOVED if an End was sent, and RECEIVED_THERE if not. So
+the Ends of a batch are stored durably before they are sent, and their results after they were
+answered: two commits for a batch.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from srmp_spark.errors import RemoteLostError, RemoteReadError
@@ -37,19 +38,18 @@ _EVENTS = {
 class DecisionStore(Protocol):
     """Stores decisions. Each asynchronous call waits until its result is on stable storage."""
 
-    async def moved(self, keys: Collection[PulledKey]) -> None:
-        """Store that this queue manager removed the originals of these copied messages."""
+    async def sending_copied_ends(self, keys: Collection[PulledKey]) -> None:
+        """Store that R_EndReceive is about to be sent for these copied messages."""
+        ...
+
+    async def copied_ends_answered(
+        self, moved: Collection[PulledKey], not_removed: Collection[PulledKey]
+    ) -> None:
+        """Store which copied messages this queue manager removed there, and which it did not."""
         ...
 
     async def received_there(self, keys: Collection[PulledKey]) -> None:
         """Store that other readers received the originals of these copied messages."""
-        ...
-
-    def sending_end(self, keys: Collection[PulledKey]) -> None:
-        """Record that R_EndReceive is about to be sent for these messages.
-
-        Raises :class:`OSError` if the record cannot be written; then it must not be sent.
-        """
         ...
 
 
@@ -58,19 +58,19 @@ class Settling:
 
     def __init__(
         self,
-        deciding: DecisionStore,
+        store: DecisionStore,
         copied: Collection[PulledKey],
-        *,
-        was_sent: Callable[[PulledKey], bool] = lambda key: False,
+        ends: Collection[PulledKey] = (),
     ) -> None:
         """Begin with ``copied``, the messages that are not decided yet.
 
-        ``was_sent`` returns whether an earlier process may have sent End of a message.
+        For those in ``ends`` an earlier process may have sent an End.
         """
-        self._deciding = deciding
-        self._states = {
-            key: CopiedState.UNANSWERED if was_sent(key) else CopiedState.THERE for key in copied
-        }
+        self._store = store
+        self._states = dict.fromkeys(copied, CopiedState.THERE)
+        for key in ends:
+            if key in self._states:
+                self._states[key] = CopiedState.UNANSWERED
         self._in_flight = {
             key for key, state in self._states.items() if state is CopiedState.UNANSWERED
         }
@@ -96,11 +96,6 @@ class Settling:
         """Iterate over the copied messages that are not decided yet."""
         return iter(tuple(self._states))
 
-    @property
-    def is_in_flight(self) -> bool:
-        """Return whether an End was sent whose result is not known."""
-        return bool(self._in_flight)
-
     def forget(self, keys: Collection[PulledKey]) -> None:
         """Forget that these messages were copied: each makes a new row when it is moved."""
         for key in keys:
@@ -117,33 +112,32 @@ class Settling:
         """End copied messages that are locked, at most ``width`` at a time, and store the result.
 
         A message whose End was not carried out stays undecided, and is met again or looked up.
-        Raises :class:`RemoteLostError` if the connection ends before every End is answered,
-        :class:`RemoteReadError`, and :class:`OSError` if an End cannot be recorded.
+        Raises :class:`RemoteLostError` if the connection ends before every End is answered, and
+        :class:`RemoteReadError`.
         """
-        moved: list[PulledKey] = []
+        keys = [each.key for each in locked]
+        await self._store.sending_copied_ends(keys)
         try:
             for at in range(0, len(locked), width):
-                await self._end(queue, locked[at : at + width], moved)
+                await self._end(queue, locked[at : at + width])
         finally:
-            await self._store_moved(moved)
+            states = {key: self._states[key] for key in keys}
+            await self._answered(
+                [key for key, state in states.items() if state is CopiedState.MOVED],
+                [key for key, state in states.items() if state is CopiedState.THERE],
+            )
 
-    async def _end(
-        self, queue: ReadableQueue, together: Sequence[Pulled], moved: list[PulledKey]
-    ) -> None:
-        """Send the Ends of ``together``, wait for their answers, and add those carried out."""
+    async def _end(self, queue: ReadableQueue, together: Sequence[Pulled]) -> None:
+        """Send the Ends of ``together``, and change the states by their answers."""
         keys = [each.key for each in together]
         for key in keys:
             self._move(key, CopiedEvent.SHOWN)
-        self._deciding.sending_end(keys)
-        for key in keys:
             self._move(key, CopiedEvent.END_SENT)
         failed: BaseException | None = None
         ends = [queue.end(each.request) for each in together]
         answers = await asyncio.gather(*ends, return_exceptions=True)
         for key, answer in zip(keys, answers, strict=True):
             self._move(key, _event(answer))
-            if self._states[key] is CopiedState.MOVED:
-                moved.append(key)
             if not isinstance(answer, Ended | RemoteReadError):
                 failed = failed or answer
         if isinstance(failed, RemoteLostError):
@@ -171,16 +165,18 @@ class Settling:
             if self._states[key] is CopiedState.UNANSWERED:
                 self.in_doubt += 1
             self._move(key, CopiedEvent.GONE)
-        await self._store_moved([key for key in gone if self._states[key] is CopiedState.MOVED])
+        await self._answered([key for key in gone if self._states[key] is CopiedState.MOVED], ())
         theirs = [key for key in gone if key in self._states]
         if theirs:
-            await self._deciding.received_there(theirs)
+            await self._store.received_there(theirs)
             self.received_there += len(theirs)
             self.forget(theirs)
 
-    async def _store_moved(self, moved: Sequence[PulledKey]) -> None:
-        if moved:
-            await self._deciding.moved(moved)
+    async def _answered(
+        self, moved: Collection[PulledKey], not_removed: Collection[PulledKey]
+    ) -> None:
+        if moved or not_removed:
+            await self._store.copied_ends_answered(moved, not_removed)
             self.moved += len(moved)
             self.forget(moved)
 

@@ -36,6 +36,8 @@ class StoredPullerState(NamedTuple):
     While there is such a message, the subscription must not read, because it would not recognise
     the message in the remote queue.
     """
+    ends: frozenset[PulledKey] = frozenset()
+    """Keys of copied messages for which an End may have been sent, and that are not decided."""
     gone: int = 0
     """Number of copied messages whose originals other readers received."""
     cutover: CutoverRow | None = None
@@ -74,6 +76,7 @@ def load_left(connection: sqlite3.Connection, subscription: str) -> StoredPuller
         kept,
         _load_copied(connection, subscription, unreadable),
         unreadable,
+        frozenset(PulledKey(*each) for each in cutovers.ends(connection, subscription)),
         cutovers.count_gone(connection, subscription),
         cutovers.load(connection, subscription),
     )
