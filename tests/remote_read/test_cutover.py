@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from remote_kit import Served, opened
@@ -16,7 +17,7 @@ from test_pulling_live import rows, until
 from srmp_spark.cli import run
 from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ApiError
-from srmp_spark.interface import CutoverEntry
+from srmp_spark.interface import CutoverEntry, SubscriptionEntry
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.store.directory import DATABASE_FILE
 from srmp_spark.testing.queue_manager import RunningQueueManager
@@ -31,25 +32,33 @@ OTHER_READER = -7
 class Site:
     """A foreign queue manager, a queue manager here that copies its queue, and the commands."""
 
-    def __init__(self, path: Path, server: ForeignServer, capsys: pytest.CaptureFixture[str]):
-        self.server, self._capsys = server, capsys
-        self.here = RunningQueueManager(path / "qm").start()
+    def __init__(
+        self,
+        here: RunningQueueManager,
+        server: ForeignServer,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        self.here, self.server, self._capsys = here, server, capsys
         self.host = f"127.0.0.1:{server.port}"
+        self.to = f"{QUEUE}{server.port}"
         self.that = ["--host", self.host, "--queue", "q"]
 
     @property
     def api(self) -> SubscriptionsClient:
         return SubscriptionsClient(self.here.api, retry_seconds=60)
 
-    def command(self, *arguments: str) -> tuple[int, list[dict]]:
+    def command(self, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
         """The exit code of a command, and the JSON lines that it printed."""
         self._capsys.readouterr()
         code = run([*arguments, "--api", self.here.api])
         return code, [json.loads(line) for line in self._capsys.readouterr().out.splitlines()]
 
-    def cutover(self, *flags: str) -> tuple[int, dict]:
+    def cutover(self, *flags: str) -> tuple[int, dict[str, Any]]:
         code, (found,) = self.command("subscribe", "cutover", *self.that, *flags)
         return code, found
+
+    def entries(self) -> list[SubscriptionEntry]:
+        return [each for each in self.api.subscriptions() if each["host"] == self.host]
 
     def check(self) -> CutoverEntry:
         return self.api.check_cutover(self.host, "q")
@@ -57,16 +66,13 @@ class Site:
     def copy(self, count: int) -> None:
         """A copied queue of ``count`` messages."""
         self.server.look(lambda queue: [queue.put() for _ in range(count)])
-        code, _ = self.command("subscribe", "add", *self.that, "--mode", "copy", "--to", QUEUE)
+        code, _ = self.command("subscribe", "add", *self.that, "--mode", "copy", "--to", self.to)
         assert code == 0
-        until(lambda: len(rows(self.here)) == count)
-
-    def errors(self) -> str:
-        return str(self._capsys.readouterr().err)
+        until(lambda: len(rows(self.here, self.to)) == count)
 
     def received(self) -> list[int]:
         """The numbers of the messages that ``default`` is given."""
-        code, lines = self.command("receive", "--queue", QUEUE, "--max", "100", "--body", "text")
+        code, lines = self.command("receive", "--queue", self.to, "--max", "100", "--body", "text")
         assert code == 0
         return [int(str(each["body"]).removeprefix("body ")) for each in lines]
 
@@ -77,11 +83,11 @@ class Site:
         return self.server.look(lambda queue: list(queue.taken_by_us))
 
 
-def codes(found: dict) -> dict[str, int]:
+def codes(found: Mapping[str, Any]) -> dict[str, int]:
     return {each["code"]: each["count"] for each in found["findings"]}
 
 
-def blocking(found: dict) -> list[str]:
+def blocking(found: Mapping[str, Any]) -> list[str]:
     return [each["code"] for each in found["findings"] if each["blocks"]]
 
 
@@ -110,12 +116,21 @@ def commit(lookup_id: int) -> Callable[[ForeignQueue], None]:
     return act
 
 
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+    """One queue manager for all tests that need none of their own; each takes a queue of its own."""
+    with RunningQueueManager(tmp_path_factory.mktemp("here") / "qm") as running:
+        yield running
+
+
 @pytest.fixture
-def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
+def site(here: RunningQueueManager, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
     with ForeignServer(seed=11) as server:
-        made = Site(tmp_path, server, capsys)
+        made = Site(here, server, capsys)
         yield made
-        made.here.stop()
+        made.here = here
+        with contextlib.suppress(ApiError):
+            made.api.unsubscribe(made.host, "q", unsettled="there")
 
 
 def test_ten_messages_of_which_four_were_received_there(site: Site):
@@ -146,11 +161,11 @@ def test_ten_messages_of_which_four_were_received_there(site: Site):
     stolen = set(site.stolen())
     assert sorted(site.received()) == sorted(set(range(1, 11)) - stolen)
     assert sorted(site.taken()) == sorted(set(range(1, 11)) - stolen)
-    assert len(rows(site.here)) == 10, "no row was deleted"
+    assert len(rows(site.here, site.to)) == 10, "no row was deleted"
     code, lines = site.command("subscribe", "cutover", *site.that, "--received-there")
     assert code == 0
     assert {each["message_id"] for each in lines} == {f"{{{GUID}}}\\{n}" for n in stolen}
-    shown = {each["sequence"]: each["message_id"] for each in rows(site.here)}
+    shown = {each["sequence"]: each["message_id"] for each in rows(site.here, site.to)}
     assert all(shown[each["sequence"]] == each["message_id"] for each in lines)
 
     # It moves on, a second cut-over changes nothing, and a restart forgets nothing.
@@ -163,7 +178,7 @@ def test_ten_messages_of_which_four_were_received_there(site: Site):
     assert (code, found["phase"], found["moved"], found["received_there"]) == (0, "moved", 6, 4)
     assert found["settled_at"] is not None
     assert site.received() == []
-    (entry,) = site.api.subscriptions()
+    (entry,) = site.entries()
     assert (entry["received_there"], entry["undecided"]) == (4, 0)
 
 
@@ -183,8 +198,10 @@ def test_what_a_reader_there_takes_after_the_check_is_decided_too_and_over_a_kil
         site.here.kill9()
         site.here.restart()
         assert site.check()["phase"] == "settling"
-    assert run(["receive", "--queue", QUEUE, "--api", site.here.api]) == 4
-    assert "consumer default is held by the cut-over of q" in site.errors()
+    with pytest.raises(ApiError, match="consumer default is held by the cut-over of q"):
+        site.api.received(
+            site.to, "default", epoch=site.api.range(site.to).epoch, to=1, holder="a reader here"
+        )
     site.server.look(commit(held))
     code, found = site.cutover("--wait", "60")
     assert (code, found["phase"], found["received_there"]) == (0, "moved", 1)
@@ -216,16 +233,16 @@ def test_consumers_of_any_name_and_rows_that_were_received_here_before(site: Sit
     """A trial received a row here; another was purged, and its message comes as a new row."""
     site.copy(4)
     client = site.api
-    span = client.range(QUEUE)
+    span = client.range(site.to)
     for name, holder in (("audit", "a"), ("etl", "b")):
-        client.register(QUEUE, name, epoch=span.epoch, first=1, holder=holder)
-    client.received(QUEUE, "etl", epoch=span.epoch, to=1, holder="b")
+        client.register(site.to, name, epoch=span.epoch, first=1, holder=holder)
+    client.received(site.to, "etl", epoch=span.epoch, to=1, holder="b")
     code, found = site.cutover("--check", "--consumer", "audit", "--consumer", "etl")
     assert (code, blocking(found)) == (1, ["reader-here", "received-here"])
     with pytest.raises(ApiError, match="consumer audit is held by a"):
         client.cut_over(site.host, "q", ["audit", "etl"])
     for name, holder in (("audit", "a"), ("etl", "b")):
-        client.release(QUEUE, name, holder=holder)
+        client.release(site.to, name, holder=holder)
     site.server.look(steal(1))
     flags = ["--consumer", "audit", "--consumer", "etl"]
     code, found = site.cutover(*flags)
@@ -235,19 +252,19 @@ def test_consumers_of_any_name_and_rows_that_were_received_here_before(site: Sit
     (gone,) = client.received_there(site.host, "q")
     left = {1, 2, 3, 4} - {gone["sequence"]}
     for name, given in (("audit", left), ("etl", left - {1}), ("default", {1, 2, 3, 4})):
-        code, lines = site.command("receive", "--queue", QUEUE, "--max", "9", "--consumer", name)
+        code, lines = site.command("receive", "--queue", site.to, "--max", "9", "--consumer", name)
         assert {each["sequence"] for each in lines} == given, name
 
 
 def test_a_row_that_was_purged_here_is_moved_as_a_new_one(site: Site):
     site.copy(3)
-    code, (found,) = site.command("purge", "--queue", QUEUE)
+    code, (found,) = site.command("purge", "--queue", site.to)
     assert (code, found["purged"]) == (0, 3)
     code, found = site.cutover("--check")
     assert (code, codes(found)) == (0, {"no-row": 3})
     assert site.cutover()[0] == 0
     until(lambda: len(site.taken()) == 3)
-    until(lambda: len(rows(site.here)) == 3)
+    until(lambda: len(rows(site.here, site.to)) == 3)
     assert sorted(site.received()) == [1, 2, 3]
 
 
@@ -264,10 +281,11 @@ def test_a_machine_that_does_not_come_back(site: Site):
     code, _ = site.command("subscribe", "remove", *site.that, "--unsettled", "here")
     assert code == 0
     assert sorted(site.received()) == sorted([*site.taken(), number])
-    assert site.api.subscriptions() == []
-    with closing(sqlite3.connect(site.here.data_dir / DATABASE_FILE)) as database:
+    assert site.entries() == []
+    with contextlib.closing(sqlite3.connect(site.here.data_dir / DATABASE_FILE)) as database:
         for table in ("copied", "copied_rows", "cutovers"):
-            assert database.execute(f"SELECT COUNT(*) FROM {table}").fetchone() == (0,)
+            counted = f"SELECT COUNT(*) FROM {table} WHERE subscription = ?"
+            assert database.execute(counted, (f"{site.host}\\q",)).fetchone() == (0,)
 
 
 def test_a_machine_that_cannot_be_read_is_not_safe(site: Site):
@@ -279,7 +297,7 @@ def test_a_machine_that_cannot_be_read_is_not_safe(site: Site):
             and "not-read" in blocking(code[1])
         )
     )
-    code, (answer,) = site.command("subscribe", "list")
+    code, (answer,) = site.command("subscribe", "list", "--host", site.host)
     assert (code, answer["mode"]) == (0, "copy")
     assert (
         run(
@@ -331,19 +349,23 @@ def test_a_reader_there_that_has_the_queue_open(
             assert list(queue.walk()) == []
 
 
-def test_a_started_copy_of_the_data_directory_lets_nobody_read_what_is_not_decided(site: Site):
+def test_a_started_copy_of_the_data_directory_lets_nobody_read_what_is_not_decided(
+    site: Site, tmp_path: Path
+):
     """The subscription is on hold there, and so are its consumers, until an operator resumes it."""
     site.copy(2)
     held = site.server.look(lock_first)
     site.api.cut_over(site.host, "q")
     until(lambda: site.check()["moved"] == 1)
-    site.here.stop()
-    shutil.copytree(site.here.data_dir, site.here.data_dir.with_name("copy"))
-    with RunningQueueManager(site.here.data_dir.with_name("copy")) as copy:
+    original = site.here
+    original.stop()
+    shutil.copytree(original.data_dir, tmp_path / "copy")
+    original.restart()
+    with RunningQueueManager(tmp_path / "copy") as copy:
         site.here = copy
-        (entry,) = site.api.subscriptions()
+        (entry,) = site.entries()
         assert (entry["held"], entry["undecided"]) == (True, 1)
-        holder = site.api.queue(QUEUE)["consumers"][0]["holder"]
+        holder = site.api.queue(site.to)["consumers"][0]["holder"]
         assert "the cut-over of q" in str(holder)
         site.server.look(commit(held))
         assert site.command("subscribe", "resume", *site.that)[0] == 0
@@ -377,3 +399,51 @@ def test_a_configured_subscription_is_checked_and_cut_over_by_its_file(
             capsys.readouterr()
             assert run(["receive", "--queue", QUEUE, "--max", "9", "--api", here.api]) == 0
             assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_senders_that_never_pause_do_not_delay_the_decision(site: Site):
+    """What is gone is looked up although the remote queue is never empty."""
+    site.copy(3)
+    held = site.server.look(lock_first)
+
+    def endless(queue: ForeignQueue) -> None:
+        """A message is there whenever one is asked for."""
+        first = queue.first
+
+        def refilled() -> int | None:
+            queue.put()
+            return first()
+
+        queue.first = refilled  # type: ignore[method-assign]
+
+    site.server.look(endless)
+    site.api.cut_over(site.host, "q")
+    until(lambda: site.check()["moved"] == 2)
+    site.server.look(commit(held))
+    until(lambda: site.check()["phase"] == "moved")
+    site.server.look(lambda queue: setattr(queue, "first", lambda: None))
+
+
+def test_a_queue_that_is_deleted_here_while_it_settles(site: Site):
+    site.copy(2)
+    site.server.look(lock_first)
+    site.api.cut_over(site.host, "q")
+    until(lambda: site.check()["moved"] == 1)
+    site.api.delete_queue(site.to)
+    assert site.command("subscribe", "remove", *site.that, "--unsettled", "there")[0] == 0
+    assert site.entries() == []
+
+
+def test_calls_in_the_wrong_order_change_nothing(site: Site):
+    with pytest.raises(ApiError, match="nobody reads q"):
+        site.check()
+    with pytest.raises(ApiError, match="nobody reads q"):
+        site.api.cut_over(site.host, "q")
+    assert site.command("subscribe", "add", *site.that, "--to", site.to)[0] == 0
+    site.server.look(lambda queue: queue.put())
+    until(lambda: len(rows(site.here, site.to)) == 1)
+    code, found = site.cutover()
+    assert (code, found["phase"], codes(found)) == (0, "moving", {"nothing-copied": 0})
+    with pytest.raises(ApiError, match="1 to 20 names"):
+        site.api.cut_over(site.host, "q", [])
+    assert site.received() == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -63,6 +64,11 @@ EARLY_PAUSE_SECONDS = 0.1
 """Pause after a read that should have waited and returned at once without a message, in seconds.
 
 So a server that does not wait gets at most ten reads a second.
+"""
+SETTLING_BATCHES = 8
+"""Most batches without a look at the copied messages that a cut-over has not decided.
+
+With eight of them the batches overlap, and the readers here wait a second at most for that look.
 """
 SETTLE_PAUSE_SECONDS = 2.0
 """Pause between two look-ups of messages that are still locked in the remote queue, in seconds,
@@ -252,6 +258,8 @@ class Puller:
         self.last_cutover = left.cutover
         """The cut-over as it was stored when the puller was built."""
         self._cutover = _cutover_of(manager, subscription, left) if moves else None
+        self._next_look_up = 0.0
+        """Time before which undecided copies are not looked up again."""
         self._walk_wanted = asyncio.Event()
         self._walked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -492,13 +500,11 @@ class Puller:
         mover = self._mover
         await mover.look_up(queue)
         wait_s = WAIT_SECONDS if self._is_drained else 0.0
-        asked_at = self._manager.clock.monotonic()
-        count = await mover.batches(queue, wait_s, goes_on=lambda: not self._stopping.is_set())
+        asked_at, moved_before = self._manager.clock.monotonic(), mover.settling.moved
+        count = await mover.batches(queue, wait_s, goes_on=self._goes_on())
         self._is_drained = mover.is_empty
-        await mover.look_up_copied(queue)
-        if self._cutover is not None and mover.is_empty and not mover.settling:
-            await self._cutover.finish()
-            self._cutover = None
+        if self._cutover is not None:
+            await self._settle_copies(queue, self._cutover, met=mover.settling.moved > moved_before)
         if mover.is_full is not None:
             await self._pause_full(mover.is_full)
         elif mover.unreadable and not count and mover.is_empty:
@@ -510,6 +516,30 @@ class Puller:
                 self._complete_at = now
             if wait_s and not count and now - asked_at < EARLY_PAUSE_SECONDS:
                 await asyncio.sleep(EARLY_PAUSE_SECONDS)
+
+    def _goes_on(self) -> Callable[[], bool]:
+        """Return a function that returns whether another batch may begin."""
+        begun = itertools.count(1)
+        return lambda: (
+            not self._stopping.is_set()
+            and (self._cutover is None or next(begun) < SETTLING_BATCHES)
+        )
+
+    async def _settle_copies(self, queue: ReadableQueue, cutover: Cutover, *, met: bool) -> None:
+        """Look the undecided copies up if the batches do not meet them, and finish the cut-over.
+
+        ``met`` states that the last batches met copied messages, so that others may follow. Senders
+        that are faster than the batches must not delay the look-ups for ever. So the queue need not
+        be empty for them. They take at most half of the time.
+        """
+        clock, mover = self._manager.clock, self._mover
+        began = clock.monotonic()
+        if mover.settling and (mover.is_empty or not met) and began >= self._next_look_up:
+            await mover.settling.look_up(queue)
+            self._next_look_up = 2 * clock.monotonic() - began
+        if not mover.settling:
+            await cutover.finish()
+            self._cutover = None
 
     async def _copy(self, queue: ReadableQueue, copier: Copier) -> None:
         began = self._manager.clock.monotonic()

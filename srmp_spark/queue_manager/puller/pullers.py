@@ -374,15 +374,18 @@ class Pullers:
     async def _give_up_cutover(self, there: Puller, *, rows_are_here: bool) -> None:
         """Decide the copies of a stopped subscription by the operator's word, if it is cut over.
 
-        If that fails, the subscription is started again, and :class:`ApiError` (409) is raised.
+        If that fails, the subscription is started again, and the error is raised: for a consumer
+        that another receiver holds, :class:`ApiError` (409).
         """
         if there.cutover is None:
             return
         try:
             await there.cutover.give_up(rows_are_here=rows_are_here)
-        except HeldElsewhereError as error:
+        except BaseException as error:
             await self._start_again(there)
-            raise ApiError(409, "reader-here", str(error), section=_SECTION) from None
+            if isinstance(error, HeldElsewhereError):
+                raise ApiError(409, "reader-here", str(error), section=_SECTION) from None
+            raise
 
     # --- the cut-over from copy to move -----------------------------------------------------------
 

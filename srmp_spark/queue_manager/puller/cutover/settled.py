@@ -84,8 +84,8 @@ class Cutover:
     async def finish(self) -> None:
         """Mark what was received there, store that the cut-over is settled, release the consumers.
 
-        Call this when every copied message is decided. Raises :class:`ApiError` if the queue was
-        deleted, and :class:`StoreError` if the store cannot be read.
+        Call this when every copied message is decided. Raises the errors of :meth:`.Hold.take`,
+        and :class:`StoreError` if the store cannot be read.
         """
         name = self._subscription.name
         rows = await read_copied_rows(self._manager.directory.path, name)
@@ -102,8 +102,11 @@ class Cutover:
         """Decide what is not decided by the operator's word, and release the consumers.
 
         With ``rows_are_here``, the undecided rows belong to the readers here. Otherwise they are
-        marked as received there. Raises the errors of :meth:`finish` and :meth:`.Hold.take`.
+        marked as received there. If the queue was deleted, there are no rows. Raises the errors of
+        :meth:`finish`.
         """
+        if self._manager.catalogue.get(self._subscription.to) is None:
+            return
         await self._hold.take()
         rows = await read_copied_rows(self._manager.directory.path, self._subscription.name)
         await self._hold.mark(rows.received_there)

@@ -442,14 +442,6 @@ class Mover:
         """Return the kept messages whose originals in the remote queue must be looked up."""
         return [each for each in self.kept.values() if each.state in DOUBTFUL]
 
-    async def look_up_copied(self, queue: ReadableQueue) -> None:
-        """Find out which copied messages are gone, if the remote queue has no further message.
-
-        Raises as :meth:`batch`.
-        """
-        if self.is_empty and self.settling:
-            await self.settling.look_up(queue)
-
     async def look_up(self, queue: ReadableQueue) -> None:
         """Find out what happened to the doubtful messages in the remote queue.
 

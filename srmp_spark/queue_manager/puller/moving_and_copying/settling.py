@@ -2,11 +2,11 @@
 
 Theory of operation. :mod:`srmp_spark.mqrr.copied_states`. The mover receives from the head of the
 remote queue. A message that it locks and that is a row already, from ``mode = "copy"``, is only
-ended: its state becomes MOVED when the server carried the End out. When the queue is empty, the
-copied messages that the mover has not met are looked up by a peek. One that is gone was received
-there. One that another reader has locked is looked up again later, because that reader may give it
-back. Nothing else decides. So neither the moment at which the readers there stop nor a message that
-one of them takes at the last moment makes a difference.
+ended: its state becomes MOVED when the server carried the End out. When the queue is empty, or the
+mover meets no more copied messages, the others are looked up by a peek. One that is gone was
+received there. One that another reader has locked is looked up again later, because that reader may
+give it back. Nothing else decides. So neither the moment at which the readers there stop nor a
+message that one of them takes at the last moment makes a difference.
 
 After a kill or a power loss, "gone" means MOVED if an End was sent, and RECEIVED_THERE if not. So
 the Ends of a batch are stored durably before they are sent, and their results after they were
@@ -148,8 +148,8 @@ class Settling:
     async def look_up(self, queue: ReadableQueue) -> None:
         """Look up every copied message that is not decided, and store which ones are gone.
 
-        Call this when the remote queue has nothing more to receive. Raises
-        :class:`RemoteLostError` and :class:`RemoteReadError`; what was found before is stored.
+        Raises :class:`RemoteLostError` and :class:`RemoteReadError`; what was found before is
+        stored.
         """
         waiting = list(self._states)
         for at in range(0, len(waiting), LOOKUPS_OF_A_COMMIT):
