@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from remote_kit import Served, opened
+from test_pulling_foreign import BAD, KILLS
 from test_pulling_live import rows, until
 
 from srmp_spark.cli import run
@@ -22,7 +23,7 @@ from srmp_spark.mqrr.actions import Action
 from srmp_spark.store.directory import DATABASE_FILE
 from srmp_spark.testing.queue_manager import RunningQueueManager
 from tests.kit.remote.queue import GUID, ForeignQueue
-from tests.kit.remote.server import ForeignServer
+from tests.kit.remote.server import Faults, ForeignServer
 
 QUEUE = "private$/orders"
 OTHER_READER = -7
@@ -72,7 +73,9 @@ class Site:
 
     def received(self) -> list[int]:
         """The numbers of the messages that ``default`` is given."""
-        code, lines = self.command("receive", "--queue", self.to, "--max", "100", "--body", "text")
+        code, lines = self.command(
+            "receive", "--queue", self.to, "--max", "10000", "--body", "text"
+        )
         assert code == 0
         return [int(str(each["body"]).removeprefix("body ")) for each in lines]
 
@@ -447,3 +450,43 @@ def test_calls_in_the_wrong_order_change_nothing(site: Site):
     with pytest.raises(ApiError, match="1 to 20 names"):
         site.api.cut_over(site.host, "q", [])
     assert site.received() == [1]
+
+
+@pytest.mark.timeout(300 + 20 * KILLS)
+def test_a_cut_over_through_kills_lost_answers_and_a_thief(site: Site):
+    """``SRMP_SPARK_PULL_KILLS=200``: ten minutes. Readers there never stop, and answers are lost."""
+    server, in_doubt = site.server, set[int]()
+    server.faults, server.arriving = BAD, 80
+    site.api.subscribe({"host": site.host, "queue": "q", "mode": "copy", "to": site.to})
+    until(lambda: site.check()["received_there"] >= 10)
+    site.api.cut_over(site.host, "q")
+    for kill in range(KILLS):
+        goal = len(site.taken()) + 3 + kill % 5
+        until(lambda goal=goal: len(site.taken()) >= goal or _more(server))
+        site.here.kill9()
+        in_doubt |= _in_doubt(site)
+        site.here.restart()
+    server.faults, server.arriving = Faults(), 0
+    until(lambda: site.check()["phase"] == "moved" and not server.look(lambda each: each.messages))
+    until(lambda: site.entries()[0]["pending"] == 0)
+    given, theirs = site.received(), set(site.stolen())
+    assert len(given) == len(set(given)), "doubled"
+    assert set(given) | theirs == set(range(1, server.look(lambda each: each.sequence) + 1)), "lost"
+    unanswered = server.look(lambda each: set(each.unanswered_ends))
+    assert set(given) & theirs <= unanswered | in_doubt, "given to both, and no End was in doubt"
+    assert site.check()["received_there"] >= 10
+
+
+def _more(server: ForeignServer) -> bool:
+    server.arriving = max(server.arriving, 10)
+    return False
+
+
+def _in_doubt(site: Site) -> set[int]:
+    """Messages whose End may have been on its way when the queue manager was killed."""
+    with contextlib.closing(sqlite3.connect(site.here.data_dir / DATABASE_FILE)) as database:
+        found = [
+            *database.execute("SELECT message_id FROM copied_ends"),
+            *database.execute("SELECT message_id FROM pulled"),
+        ]
+    return {int(str(each[0]).rpartition("\\")[2]) for each in found}
