@@ -63,6 +63,7 @@ from srmp_spark.store.database.schema import ADDED, RESTORE_HINT, connect_writer
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
 from srmp_spark.store.stored_rows import wide_parts
 from srmp_spark.store.tables import (
+    cutovers,
     decisions,
     epochs,
     held_copy,
@@ -302,6 +303,7 @@ class DataDirectory:
             wide_parts.DDL,
             moves.DDL,
             wsrm_sequences.DDL,
+            *cutovers.DDL,
         ):
             writer.execute(statement)
         marks.take_over(writer)

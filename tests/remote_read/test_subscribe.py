@@ -233,6 +233,7 @@ class Late:
         self.subscription, self.left = subscription, left
         self.configured = self.removing = False
         self.is_unused, self.runs = True, False
+        self.cutover = None
 
     def start(self) -> None:
         self.runs = True

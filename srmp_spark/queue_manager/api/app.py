@@ -122,6 +122,11 @@ def routes(
         ApiRoute("DELETE", "/v1/subscriptions", ADMIN_ALL, subscriptions.delete),
         ApiRoute("POST", "/v1/subscriptions/resume", ADMIN_ALL, subscriptions.resume),
         ApiRoute("POST", "/v1/activate", ADMIN_ALL, ActivationApi(manager, remote_queues).post),
+        ApiRoute("GET", "/v1/subscriptions/cutover", ADMIN_ALL, subscriptions.check_cutover),
+        ApiRoute("POST", "/v1/subscriptions/cutover", ADMIN_ALL, subscriptions.cut_over),
+        ApiRoute(
+            "GET", "/v1/subscriptions/received-there", BROWSE_ALL, subscriptions.received_there
+        ),
     ]
 
 

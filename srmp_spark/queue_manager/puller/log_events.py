@@ -6,6 +6,21 @@ from srmp_spark.log_event import LogEvent
 
 EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
+        "cutover.begins",
+        "A subscription that copied moves its queue now. Its consumers are held until every copied "
+        "message is decided.",
+    ),
+    LogEvent(
+        "cutover.not_held",
+        "A lease of a cut-over could not be renewed: the queue or the consumer was deleted.",
+        "`srmp-spark subscribe cutover --check`, if the queue is still wanted.",
+    ),
+    LogEvent(
+        "cutover.settled",
+        "Every copied message is decided, and what was received there is marked as received. The "
+        "readers here may begin.",
+    ),
+    LogEvent(
         "subscription.added",
         "A subscription was added or changed by a call.",
     ),
@@ -13,6 +28,10 @@ EVENTS: tuple[LogEvent, ...] = (
         "subscription.configured",
         "The configuration file has a subscription that was also added by a call. The file counts.",
         "Remove the added one: `srmp-spark subscribe remove`.",
+    ),
+    LogEvent(
+        "subscription.cut_over",
+        "A subscription that copied was cut over by a call: it moves its queue from now on.",
     ),
     LogEvent(
         "subscription.failed",
