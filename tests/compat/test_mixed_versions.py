@@ -1,0 +1,85 @@
+"""Queue managers and Spark of two versions at one time, as in the middle of an upgrade (docs/upgrades.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from earlier_program import PROGRAMS, EarlierProgram
+
+from srmp_spark import __version__
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.testing import ForeignDestination
+from srmp_spark.testing.queue_manager import RunningQueueManager
+
+ROOT = Path(__file__).resolve().parents[2]
+QUEUE = "private$/orders"
+ALLOWED = ["http://127.0.0.1:*"]
+
+
+def run(package: Path, jvm: Mapping[str, str], *arguments: str) -> dict[str, Any]:
+    """Run ``mixed_query.py`` with the package in ``package``; return what it says."""
+    program = str(Path(__file__).with_name("mixed_query.py"))
+    done = subprocess.run(
+        [sys.executable, program, *arguments], capture_output=True, text=True, timeout=280, check=False, cwd=package,
+        env={**os.environ, **jvm, "PYTHONPATH": str(package)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert all(each.startswith(f"{package}/") for each in found["packages"]), found["packages"]
+    return found
+
+
+def send(running: RunningQueueManager, *labels: str) -> None:
+    QueueManagerClient(running.api).send(QUEUE, [{"label": label} for label in labels])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("version", PROGRAMS)
+def test_spark_and_queue_manager_of_two_versions_understand_each_other(
+    version: str, tmp_path: Path, jvm: dict[str, str]
+) -> None:
+    """Each package reads and writes at the other one's queue manager, and goes on with the other one's checkpoint."""
+    earlier = EarlierProgram(version, tmp_path / "program")
+    options: dict[str, Any] = {"queues": [QUEUE], "allow_url": ALLOWED}
+    with ForeignDestination({"private$/in": True}) as peer:
+        url = peer.url("private$/in")
+        with earlier.queue_manager(tmp_path / "old", **options) as old:
+            (tmp_path / "at-old").mkdir()
+            send(old, "a", "b", "c", "d", "e")
+            found = run(ROOT, jvm, old.api, str(tmp_path / "at-old"), QUEUE, url)
+            assert found["version"] == __version__
+            assert (
+                found["query"]
+                == found["batch"]
+                == [[n, label] for n, label in enumerate("abcde", 1)]
+            )
+            assert QueueManagerClient(old.api).queue(QUEUE)["received"] == 5
+            peer.wait_for(1)
+        with RunningQueueManager(tmp_path / "new", **options) as new:
+            here = str(tmp_path / "at-new")
+            Path(here).mkdir()
+            send(new, "a", "b", "c", "d", "e")
+            found = run(earlier.folder, jvm, new.api, here, QUEUE, url)
+            assert found["version"].startswith(f"{version}.")
+            assert (
+                found["query"]
+                == found["batch"]
+                == [[n, label] for n, label in enumerate("abcde", 1)]
+            )
+            send(new, "f", "g")
+            assert run(ROOT, jvm, new.api, here, QUEUE, url)["query"] == [[6, "f"], [7, "g"]]
+            send(new, "h")
+            assert run(earlier.folder, jvm, new.api, here, QUEUE, url)["query"] == [[8, "h"]]
+            assert QueueManagerClient(new.api).queue(QUEUE)["received"] == 8
+            assert len(peer.wait_for(4)) == 4
+        bodies = sorted(each.body for each in peer.messages())
+        assert bodies == sorted(
+            [f"by {__version__}".encode()] * 2 + [f"by {found['version']}".encode()] * 2
+        )
