@@ -1,23 +1,22 @@
-"""One query with a checkpoint, a batch read and a batch write, by whichever version ``PYTHONPATH`` names.
+"""A batch read, a batch write and the ingest job, by whichever version ``PYTHONPATH`` names.
 
     python mixed_query.py API FOLDER QUEUE DESTINATION
 
-The query reads what there is (``availableNow``) and goes on with its checkpoint in FOLDER. Then DESTINATION gets one message
-of a batch write. The last line of stdout is JSON: the package of the driver and of a worker, the rows of the query, the rows
-of a batch read (sequence and label), and the version.
+DESTINATION gets one message of the batch write. The job writes what there is into the Delta table FOLDER/table and goes on
+with its checkpoint in FOLDER. The last line of stdout is JSON: the package of the driver and of a worker, the version, the
+rows of the batch read (sequence and label), and how many rows the job wrote.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import sys
-from pathlib import Path
-from typing import Any
-
-from pyspark.sql import DataFrame
 
 import srmp_spark
+from srmp_spark.jobs import ingest
 from srmp_spark.spark.session import delta_session
 from srmp_spark.spark.source import register
 
@@ -37,43 +36,33 @@ def package_of_a_worker(_: int) -> str:
 
 
 def main() -> None:
-    """Run the query, the batch read and the batch write."""
+    """Read and write a batch, then run the job, which stops the session."""
     api, folder, queue, destination = sys.argv[1:]
-    # Workers are children of a JVM that may be there already, with another PYTHONPATH.
     spark = delta_session("mixed", "local[2]")
+    # Workers are children of a JVM that was there before, with a PYTHONPATH of its own.
     spark.sparkContext.environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
     register(spark)
     for setting, value in SMALL.items():
         spark.conf.set(setting, value)
-    found: list[list[Any]] = []
-
-    def write(frame: DataFrame, _: int) -> None:
-        found.extend(list(row) for row in frame.select("sequence", "label").collect())
-
-    options = {"queueManager": api, "queue": queue}
-    source = spark.readStream.format("srmp").options(**options, maxOffsetsPerTrigger="3").load()
-    checkpoint = str(Path(folder) / "checkpoint")
-    query = source.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-    query.trigger(availableNow=True).start().awaitTermination(120)
-    batch = spark.read.format("srmp").options(**options).load().select("sequence", "label")
-    rows = sorted(list(row) for row in batch.collect())
+    source = spark.read.format("srmp").options(queueManager=api, queue=queue).load()
+    rows = sorted(list(row) for row in source.select("sequence", "label").collect())
     frame = spark.createDataFrame([(b"by " + srmp_spark.__version__.encode(),)], "body BINARY")
-    frame.write.format("srmp").mode("append").options(
-        queueManager=api, destination=destination
-    ).save()
+    write = frame.write.format("srmp").mode("append")
+    write.options(queueManager=api, destination=destination).save()
     workers = spark.sparkContext.parallelize([0], 1).map(package_of_a_worker).collect()
-    print(
-        json.dumps(
-            {
-                "packages": [str(srmp_spark.__file__), *workers],
-                "version": srmp_spark.__version__,
-                "query": found,
-                "batch": rows,
-            }
-        ),
-        flush=True,
-    )
-    spark.stop()
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = ingest.main(
+            ["--queue-manager", api, "--queue", queue, "--table", f"{folder}/table", "--checkpoint", f"{folder}/checkpoint",
+             "--available-now", "--max-offsets-per-trigger", "3", "--master", "local[2]"]
+        )  # fmt: skip
+    closing = json.loads(said.getvalue().splitlines()[-1])
+    assert (code, closing["status"]) == (0, "done"), closing
+    found = {
+        "packages": [str(srmp_spark.__file__), *workers], "version": srmp_spark.__version__, "batch": rows,
+        "ingested": closing["rows"],
+    }  # fmt: skip
+    print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 from earlier_program import PROGRAMS, EarlierProgram
 
@@ -45,41 +47,35 @@ def send(running: RunningQueueManager, *labels: str) -> None:
 def test_spark_and_queue_manager_of_two_versions_understand_each_other(
     version: str, tmp_path: Path, jvm: dict[str, str]
 ) -> None:
-    """Each package reads and writes at the other one's queue manager, and goes on with the other one's checkpoint."""
+    """Each package reads and writes at the other one's queue manager, and goes on with its checkpoint and table."""
     earlier = EarlierProgram(version, tmp_path / "program")
     options: dict[str, Any] = {"queues": [QUEUE], "allow_url": ALLOWED}
+    five = [[n, label] for n, label in enumerate("abcde", 1)]
     with ForeignDestination({"private$/in": True}) as peer:
         url = peer.url("private$/in")
         with earlier.queue_manager(tmp_path / "old", **options) as old:
-            (tmp_path / "at-old").mkdir()
-            send(old, "a", "b", "c", "d", "e")
+            send(old, *"abcde")
             found = run(ROOT, jvm, old.api, str(tmp_path / "at-old"), QUEUE, url)
             assert found["version"] == __version__
-            assert (
-                found["query"]
-                == found["batch"]
-                == [[n, label] for n, label in enumerate("abcde", 1)]
-            )
+            assert (found["batch"], found["ingested"]) == (five, 5)
             assert QueueManagerClient(old.api).queue(QUEUE)["received"] == 5
             peer.wait_for(1)
         with RunningQueueManager(tmp_path / "new", **options) as new:
             here = str(tmp_path / "at-new")
-            Path(here).mkdir()
-            send(new, "a", "b", "c", "d", "e")
+            send(new, *"abcde")
             found = run(earlier.folder, jvm, new.api, here, QUEUE, url)
             assert found["version"].startswith(f"{version}.")
-            assert (
-                found["query"]
-                == found["batch"]
-                == [[n, label] for n, label in enumerate("abcde", 1)]
-            )
+            assert (found["batch"], found["ingested"]) == (five, 5)
             send(new, "f", "g")
-            assert run(ROOT, jvm, new.api, here, QUEUE, url)["query"] == [[6, "f"], [7, "g"]]
+            assert run(ROOT, jvm, new.api, here, QUEUE, url)["ingested"] == 2
             send(new, "h")
-            assert run(earlier.folder, jvm, new.api, here, QUEUE, url)["query"] == [[8, "h"]]
+            assert run(earlier.folder, jvm, new.api, here, QUEUE, url)["ingested"] == 1
             assert QueueManagerClient(new.api).queue(QUEUE)["received"] == 8
-            assert len(peer.wait_for(4)) == 4
-        bodies = sorted(each.body for each in peer.messages())
-        assert bodies == sorted(
-            [f"by {__version__}".encode()] * 2 + [f"by {found['version']}".encode()] * 2
-        )
+            peer.wait_for(4)
+            table = deltalake.DeltaTable(f"{here}/table").to_pyarrow_table(
+                columns=["epoch", "sequence"]
+            )
+            places = sorted((row["epoch"], row["sequence"]) for row in table.to_pylist())
+            assert places == [(new.epoch, n) for n in range(1, 9)]
+        bodies = Counter(each.body.decode() for each in peer.messages())
+        assert bodies == {f"by {__version__}": 2, f"by {found['version']}": 2}
