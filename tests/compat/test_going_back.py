@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import json
 import sqlite3
 import time
@@ -20,6 +21,7 @@ from whole_archive import ARCHIVES, Left
 
 from srmp_spark import __version__
 from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.client.outgoing_messages import OutgoingClient
 from srmp_spark.testing import ForeignDestination, ForeignSender
 from srmp_spark.testing.queue_manager import RunningQueueManager, ServeFailedError
@@ -164,23 +166,40 @@ def wait_for_peer(there: OutgoingClient, url: str, bodies: list[bytes], **more: 
     )
 
 
+def stage(api: str, destination: str, bodies: list[bytes]) -> str:
+    """Stage a batch of one task, and commit nothing; return the name of the stage."""
+    table = pa.table({"body": bodies, "destination": [destination] * len(bodies)})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    staged = OutboxClient(api).stage(
+        "app", "1", partition=0, attempt=0, content=lambda: iter([sink.getvalue()])
+    )
+    return staged.stage
+
+
 def test_messages_that_wait_are_sent_by_it_once_and_in_order(
     earlier: EarlierProgram, tmp_path: Path
 ) -> None:
+    """What waits, and a batch that was staged here and is committed there."""
     options: dict[str, Any] = {
         "allow_url": ALLOWED,
         "resend_table": "1,1",
         "retransmission_timeout": 1,
     }
-    bodies = [b"waits %d" % n for n in range(5)]
-    with ForeignDestination({"private$/in": True}) as peer:
+    waiting, staged = [b"waits %d" % n for n in range(5)], [b"staged %d" % n for n in range(3)]
+    with ForeignDestination({"private$/in": True, "private$/staged": True}) as peer:
         peer.fail()
         with now(tmp_path / "data", **options) as running:
-            wait_for_peer(OutgoingClient(running.api), peer.url("private$/in"), bodies)
+            wait_for_peer(OutgoingClient(running.api), peer.url("private$/in"), waiting)
+            name = stage(running.api, peer.url("private$/staged"), staged)
             options["listen"] = running.listening.partition("://")[2]
         peer.recover()
-        with earlier.queue_manager(tmp_path / "data", **options):
-            assert [each.body for each in peer.wait_for(5)] == bodies
+        with earlier.queue_manager(tmp_path / "data", **options) as back:
+            assert OutboxClient(back.api).commit("app", "1", [name])[:2] == (3, 0)
+            peer.wait_for(8)
+            for queue, bodies in (("private$/in", waiting), ("private$/staged", staged)):
+                assert [each.body for each in peer.messages(queue)] == bodies
             assert peer.violations == []
 
 

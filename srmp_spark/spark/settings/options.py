@@ -161,9 +161,8 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "queueManagerTimeout",
         "both",
-        "How long a query waits for a queue manager that does not answer, before it ends. "
-        "Longer than a failover takes, it goes on by itself. A query of several queue managers "
-        "goes on without waiting, and ends if none answers.",
+        "How long a query waits for a queue manager that does not answer, before it ends. A query "
+        "of several goes on with the others, and ends if none answers.",
         kind="duration: 500ms, 30s, 15m, 1 minute 30 seconds; a number alone is milliseconds",
         default="30s",
         limits="Above 0, at most 1d.",

@@ -231,7 +231,7 @@ class Round:
 
     # --- traffic ----------------------------------------------------------------------------------
 
-    def _traffic(self, receipts: ReceiptsServer) -> asyncio.Future[object]:
+    def _traffic(self, receipts: ReceiptsServer) -> asyncio.Future[tuple[None, None, None]]:
         manager = ForeignQueueManager(
             endpoint=lambda: ("127.0.0.1", self._senders.port),
             ledger=self._ledger,
