@@ -20,6 +20,9 @@ from srmp_spark.spark.session import delta_session
 from srmp_spark.spark.source import register
 from tests.one_session import SMALL
 
+TIMEOUT = "3m"
+"""Longer than a handover takes, on a busy machine, too."""
+
 
 def main() -> int:
     """Run the query; return 1 if it has ended by itself."""
@@ -35,7 +38,9 @@ def main() -> int:
             at = time.monotonic()
             written.writelines(json.dumps({"at": at, **row.asDict()}) + "\n" for row in rows)
 
-        source = spark.readStream.format("srmp").options(queueManager=api, queue=queues)
+        source = spark.readStream.format("srmp").options(
+            queueManager=api, queue=queues, queueManagerTimeout=TIMEOUT
+        )
         query = (
             source.option("startingOffsets", "earliest")
             .load()
