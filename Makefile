@@ -51,7 +51,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-long collect test-again lint check docs docs-reference docs-musts docs-guarantees docs-pictures grafana musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
+.PHONY: help setup java demo test test-long collect test-again lint check docs docs-reference docs-musts docs-guarantees docs-pictures grafana musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill failover crash room powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -229,6 +229,9 @@ interop-wsrm: setup java ## Apache CXF and Eclipse Metro, clients and services, 
 
 drill: setup ## a lost disk under traffic, and what restore makes of it: make drill DRILL_SECONDS=60 ROUNDS=5
 	@$(PYTHON) -m tests.kit.drill.run --seconds $(DRILL_SECONDS) --rounds $(ROUNDS)
+
+failover: setup java ## two nodes, one data directory: what senders, readers and a Spark query notice when it moves: make failover ROUNDS=5
+	@$(SHORT_JVM) $(PYTHON) -m tests.kit.failover.run --spark --rounds $(ROUNDS)
 
 clean: ## remove what the targets left behind, .venv excepted
 	@rm -rf demo-data artifacts spark-warehouse metastore_db derby.log .site .pytest_cache .mypy_cache .ruff_cache .hypothesis

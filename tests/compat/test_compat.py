@@ -29,7 +29,7 @@ def left_behind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, d
     return tmp_path, json.loads((tmp_path / "expected.json").read_text())
 
 
-def test_there_is_a_fixture_of_this_version() -> None:
+def test_there_is_a_fixture_of_the_earlier_version() -> None:
     assert "0.1" in VERSIONS
 
 

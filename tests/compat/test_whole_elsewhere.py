@@ -30,7 +30,7 @@ def _addresses() -> Iterator[None]:
         yield
 
 
-def test_there_is_a_whole_archive_of_this_version() -> None:
+def test_there_is_a_whole_archive_of_the_earlier_version() -> None:
     assert "0.1" in ARCHIVES
 
 

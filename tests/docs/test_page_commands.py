@@ -32,6 +32,9 @@ NOT_RUN = {
     "srmp-spark activate": "a copy; tests/backup/test_held_copy.py",
     "systemctl": "a service of the machine; tests/backup/test_held_copy.py moves a directory",
     "cp -a": "folders of a machine; tests/backup/test_held_copy.py moves a directory",
+    "python3 -m venv /opt/": "an installation; tests/wheel/test_wheel.py",
+    "/opt/srmp-spark-0.2/bin/": "an installation; tests/wheel/test_wheel.py",
+    "cp -a /var/lib/srmp-spark": "an upgrade; tests/compat/test_going_back.py",
 }
 """Commands of pages that begin so are not run here."""
 RUN_WHOLE = {*TRIED, "WINDOWS.md"}
@@ -107,6 +110,14 @@ def test_two_queue_managers_on_one_host_as_the_page_about_sending_starts_them(
             terminal.run(step)
 
 
+def test_the_look_after_an_upgrade(tmp_path: Path) -> None:
+    (look,) = run_of("docs/upgrades.md")
+    assert look.seen is not None, "the page shows what one sees"
+    with Terminal(tmp_path / "here") as terminal:
+        terminal.run(Step("srmp-spark serve --data-dir ./data --queue 'private$/orders'", None))
+        terminal.run(look)
+
+
 def test_serve_and_doctor_as_the_page_about_windows_starts_them(tmp_path: Path) -> None:
     """With the outside name, and with HTTPS. The name is not looked up: `doctor --url` is left out."""
     here = tmp_path / "here"
@@ -124,7 +135,7 @@ def test_serve_and_doctor_as_the_page_about_windows_starts_them(tmp_path: Path) 
 
 
 def test_every_command_of_a_page_is_run_or_has_a_reason() -> None:
-    run = [*first_steps(), *run_of("docs/sending.md")]
+    run = [*first_steps(), *run_of("docs/sending.md"), *run_of("docs/upgrades.md")]
     pages = [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").glob("*.md"),

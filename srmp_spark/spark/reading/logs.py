@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from srmp_spark.client.api import RETRY_SECONDS, QueueManagerClient
+from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError, DataLossError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
 from srmp_spark.log_once import OncePerKey
@@ -100,11 +100,11 @@ class Logs:
     """Knows the queue managers of a query, and those of their queues that ``options`` names.
 
     An object lives in one process only. ``retry_seconds`` is how long a call waits for a queue
-    manager that does not answer.
+    manager that does not answer; ``None`` means the option ``queueManagerTimeout``.
     """
 
     def __init__(
-        self, options: SourceOptions, urls: Sequence[str], *, retry_seconds: float = RETRY_SECONDS
+        self, options: SourceOptions, urls: Sequence[str], *, retry_seconds: float | None = None
     ) -> None:
         self._options = options
 
@@ -112,7 +112,7 @@ class Logs:
             return QueueManagerClient(
                 url,
                 options.token,
-                retry_seconds=seconds or retry_seconds,
+                retry_seconds=seconds or retry_seconds or options.timeout_s,
                 allow_plain_token=options.allow_plain_token,
             )
 
