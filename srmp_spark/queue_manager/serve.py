@@ -41,8 +41,8 @@ from srmp_spark.queue_manager.api.port_side.port import ApiPort
 from srmp_spark.queue_manager.api.port_side.router import Router
 from srmp_spark.queue_manager.api.status import Transports
 from srmp_spark.queue_manager.child.log_lines import log_to_stderr
-from srmp_spark.queue_manager.configuration.config import ServeConfig
 from srmp_spark.queue_manager.configuration.endpoint import Endpoint, SchemedEndpoint
+from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.groups import check_multicast

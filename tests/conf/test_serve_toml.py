@@ -19,7 +19,8 @@ import pytest
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.pgm.settings import PgmReceiverSettings, PgmSourceSettings
-from srmp_spark.queue_manager.configuration.config import OPTIONS, TABLES, load, tomllib
+from srmp_spark.queue_manager.configuration.config import load, tomllib
+from srmp_spark.queue_manager.configuration.options import OPTIONS, TABLES
 from srmp_spark.testing.foreign.ports import kept_port
 from tests.kit.certificate import Authority
 

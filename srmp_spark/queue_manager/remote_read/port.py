@@ -30,7 +30,7 @@ from srmp_spark.signing_in.accounts import Accounts
 from srmp_spark.signing_in.credentials import LEVELS
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.configuration.config import ServeConfig
+    from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
     from srmp_spark.queue_manager.service import QueueManager
 
 CLOSE_SECONDS = 2.0
