@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.queue_manager.configuration.endpoint import Endpoint
 from srmp_spark.queue_manager.configuration.serve_config import QUEUES_MAX, ServeConfig
@@ -12,24 +14,55 @@ from srmp_spark.store.delta.tables.state_folder import check_state
 
 def refuse_contradictions(config: ServeConfig) -> None:
     """Raise :class:`ConfigurationError` for options that contradict each other or need others."""
+    for check in _CHECKS:
+        check(config)
+
+
+def contradictions(config: ServeConfig) -> list[ConfigurationError]:
+    """Return an error for each way in which options contradict each other or need others."""
+    found = (_error_of(check, config) for check in _CHECKS)
+    return list({str(error): error for error in found if error is not None}.values())
+
+
+def _error_of(
+    check: Callable[[ServeConfig], object], config: ServeConfig
+) -> ConfigurationError | None:
+    try:
+        check(config)
+    except ConfigurationError as error:
+        return error
+    return None
+
+
+def _check_tokens(config: ServeConfig) -> None:
+    config.all_tokens()
+
+
+def _check_api(config: ServeConfig) -> None:
     if (config.api_cert is None) != (config.api_key is None):
         raise ConfigurationError("--api-cert and --api-key belong together")
-    tokens = config.all_tokens()
-    if not config.api.is_loopback and (not tokens or config.api_cert is None):
+    if not config.api.is_loopback and (not config.all_tokens() or config.api_cert is None):
         raise ConfigurationError(
             f"the API on {config.api.host} can be reached from other hosts: it needs "
             "--token-file or [[token]], and "
             "--api-cert/--api-key (or listen on 127.0.0.1)"
         )
-    _check_tls(config)
-    _check_ports(config)
+
+
+def _check_state(config: ServeConfig) -> None:
     if config.state is not None:
         check_state(config.state)
-    _check_rpc(config)
-    check_writers(config.writer, tokens, asks_for_certificates=config.client_ca is not None)
+
+
+def _check_writers(config: ServeConfig) -> None:
+    check_writers(
+        config.writer, config.all_tokens(), asks_for_certificates=config.client_ca is not None
+    )
+
+
+def _check_queues(config: ServeConfig) -> None:
     if len({spec.name for spec in config.queue}) != len(config.queue):
         raise ConfigurationError("a queue is named twice by --queue")
-    _check_multicast(config)
     if len(config.queue) > QUEUES_MAX:
         raise ConfigurationError(f"at most {QUEUES_MAX} queues")
 
@@ -128,3 +161,16 @@ def _check_tls(config: ServeConfig) -> None:
         )
     if (config.client_cert is None) != (config.client_key is None):
         raise ConfigurationError("--client-cert and --client-key belong together")
+
+
+_CHECKS = (
+    _check_tokens,
+    _check_api,
+    _check_tls,
+    _check_ports,
+    _check_state,
+    _check_rpc,
+    _check_writers,
+    _check_queues,
+    _check_multicast,
+)

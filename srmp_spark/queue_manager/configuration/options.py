@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from srmp_spark.interface import DEFAULT_API
+from srmp_spark.logs.form import FORMATS, LEVELS
 from srmp_spark.names import canonical_host, split_url
 from srmp_spark.queue_manager.configuration.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.configuration.queue_spec import QueueSpec
@@ -335,6 +336,18 @@ OPTIONS: tuple[Option, ...] = (
         ttl,
         "N",
         f"hops that multicast may make, 1 to 255 (default {TTL_DEFAULT}: its own network)",
+    ),
+    Option(
+        "log_level",
+        _choice(*LEVELS),
+        "|".join(LEVELS),
+        "least level of lines in the log, which is standard error (default info)",
+    ),
+    Option(
+        "log_format",
+        _choice(*FORMATS),
+        "|".join(FORMATS),
+        "text for people (default), or json: one object a line, for Loki, Elasticsearch and others",
     ),
     Option(
         "exit_when_unused",

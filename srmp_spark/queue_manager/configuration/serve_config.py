@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from srmp_spark.interface import DEFAULT_API
+from srmp_spark.logs.form import LogFormat, LogLevel
 from srmp_spark.names import LocalHosts, canonical_host, split_url
 from srmp_spark.queue_manager.configuration.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.configuration.queue_spec import QueueSpec
@@ -90,6 +91,8 @@ class ServeConfig:
 
     Spark sets it for embedded queue managers. ``None`` means never.
     """
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
     rpc: Endpoint | None = None
     subscription: tuple[Subscription, ...] = ()
     rpc_endpoint_mapper: Endpoint | None = None
