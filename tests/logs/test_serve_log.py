@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from srmp_spark.logs.fields import FIXED
+from srmp_spark.logs.json_lines import LINE_BYTES_MAX
 from srmp_spark.testing.queue_manager import RunningQueueManager
 
 HOSTILE = 'x" rows=9","level":"critical\x1b[2J\u2028'
@@ -29,6 +30,7 @@ TEXT = re.compile(
 )
 
 
+ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 30.0
 
 
@@ -129,11 +131,42 @@ def test_each_line_of_each_process_is_one_object(tmp_path: Path) -> None:
     assert {each["level"] for each in found} <= {"debug", "info", "warning", "error"}
 
 
+MANY = """
+import logging
+from srmp_spark.logs.form import LogForm, log_to_stderr
+
+log_to_stderr(LogForm(format="json"), "one")
+for number in range(300):
+    logging.getLogger("srmp_spark.x").info("a.b rows=%d queue=%s other=%s", number, "é" * 700, "x" * 5000)
+"""
+
+
+def test_lines_of_several_processes_do_not_mix() -> None:
+    """In one pipe that is full most of the time, lines as long as they may be."""
+    read, write = os.pipe()
+    try:
+        writers = [
+            subprocess.Popen([sys.executable, "-c", MANY], stderr=write, cwd=ROOT) for _ in range(3)
+        ]
+    finally:
+        os.close(write)
+    with os.fdopen(read, encoding="ascii") as pipe:
+        found = lines_of(pipe.read())
+    assert [each.wait(30) for each in writers] == [0, 0, 0]
+    assert sorted(each["rows"] for each in found) == sorted([*range(300)] * 3)
+    assert max(len(json.dumps(each, separators=(",", ":"))) for each in found) > LINE_BYTES_MAX // 2
+
+
 def test_a_start_that_fails_ends_with_a_line_of_json(tmp_path: Path) -> None:
     with RunningQueueManager(tmp_path / "qm", log_format="json") as running:
         command = [*running.command()]
         command[command.index("--listen") + 1] = command[command.index("--api") + 1] = "127.0.0.1:0"
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        # What logrotate does with copytruncate, to a file that was opened for appending.
+        os.truncate(running.log, 0)
+        running.queue("private$/made-later")
+        (line,) = lines_of(running.stderr())
+        assert (line["event"], line["name"]) == ("queue.created", "private$/made-later")
     assert second.returncode == 5
     assert second.stdout == ""
     last = lines_of(second.stderr)[-1]
