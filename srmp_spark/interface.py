@@ -110,7 +110,7 @@ class EndpointFile(ReadyLine, total=False):
     directory: list[int]
     """Device and inode of the data directory. A copy of the directory has other numbers."""
     rpc_endpoint_mapper: str
-    """URL of the port of the endpoint mapper as it was configured, if this port is open."""
+    """URL of the port of the endpoint mapper as it was configured; empty without this port."""
 
 
 class SubscriptionEntry(TypedDict):

@@ -59,7 +59,7 @@ from srmp_spark.queue_manager.srmp_port.sockets import (
 )
 from srmp_spark.queue_manager.srmp_port.srmp_inbox import srmp_endpoint
 from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsPort
-from srmp_spark.queue_manager.trust.tls import ClientTls, ServerTls
+from srmp_spark.queue_manager.trust.tls import API_FLAGS, ClientTls, ServerTls
 from srmp_spark.queue_manager.trust.tokens import broad_advice
 from srmp_spark.queue_manager.wsrm.port import ReliablePort
 from srmp_spark.store.database.schema import readable
@@ -466,7 +466,11 @@ class _Process:
             tls = None
             if config.api_cert is not None and config.api_key is not None:
                 tls = ServerTls(
-                    config.api_cert, config.api_key, None, require_client_certificate=False
+                    config.api_cert,
+                    config.api_key,
+                    None,
+                    require_client_certificate=False,
+                    flags=API_FLAGS,
                 )
         except OSError as error:  # ssl.SSLError is an OSError.
             raise ConfigurationError(f"--api-cert/--api-key: {error}") from None
@@ -506,14 +510,13 @@ class _Process:
             ready["wsrm"] = self._ports.wsrm.url()
         if self._ports.rpc is not None:
             ready["rpc"] = self._ports.rpc.url().partition("://")[2]
-        found = self._directory.path.stat()
+        found, mapper = self._directory.path.stat(), self._config.rpc_endpoint_mapper
         endpoint: interface.EndpointFile = {
             **ready,
             "process": Holder.here("srmp-spark serve").as_dict(),
             "directory": [found.st_dev, found.st_ino],
+            "rpc_endpoint_mapper": "" if mapper is None else mapper.url(),
         }
-        if self._config.rpc_endpoint_mapper is not None:
-            endpoint["rpc_endpoint_mapper"] = self._config.rpc_endpoint_mapper.url()
         _write_file(self._directory.path / interface.ENDPOINT_FILE, json.dumps(endpoint) + "\n")
         print(json.dumps(ready, separators=(",", ":")), flush=True)
         log.info(

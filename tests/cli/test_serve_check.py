@@ -259,7 +259,7 @@ def test_names_without_an_address(folder: Path, monkeypatch: pytest.MonkeyPatch)
             raise socket.gaierror(-2, "Name or service not known")
         return []
 
-    monkeypatch.setattr(host_names.socket, "getaddrinfo", look)
+    monkeypatch.setattr(socket, "getaddrinfo", look)
     monkeypatch.setattr(host_names, "SECONDS_MAX", 0.2)
     config = in_file(
         folder,
@@ -275,6 +275,34 @@ def test_names_without_an_address(folder: Path, monkeypatch: pytest.MonkeyPatch)
         "--host-name old.example has no address here",
         "1 host names have addresses",
     ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "code", "words"), [(200, 1, "at least 320"), (1000, 0, "wanted are")]
+)
+def test_the_limit_of_open_files(tmp_path: Path, limit: int, code: int, words: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "srmp_spark.cli",
+        "serve",
+        "--data-dir",
+        str(tmp_path / "d"),
+        "--check",
+    ]
+    flags = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
+    done = subprocess.run(
+        ["prlimit", f"--nofile={limit}", *command, *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    (found,) = [
+        line for line in map(json.loads, done.stdout.splitlines()) if line["check"] == "open-files"
+    ]
+    assert (done.returncode, done.stderr, words in found["detail"]) == (code, "", True)
+    assert "LimitNOFILE" in found["hint"]
 
 
 # --- certificates, tickets -----------------------------------------------------------------------
@@ -305,6 +333,7 @@ def test_a_key_of_another_certificate_or_open_to_others_fails(folder: Path) -> N
         one.key.chmod(0o644 if key is one.key else 0o600)
         (check,) = of(found(folder, api_cert=str(one.certificate), api_key=str(key)), "certificate")
         assert not check.ok
+        assert check.detail.startswith("--api-cert/--api-key: ")
         assert ("chmod 600" if key is one.key else "mismatch") in check.detail + check.hint
 
 

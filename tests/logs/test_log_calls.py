@@ -24,7 +24,7 @@ from srmp_spark.logs.json_lines import JsonFormatter
 from srmp_spark.logs.template import read_template
 
 SITE = str(Path(__file__).resolve().parents[2] / "docs" / "site")
-KINDS = {
+KINDS: dict[FieldType, type | tuple[type, ...]] = {
     FieldType.STRING: str,
     FieldType.INTEGER: int,
     FieldType.NUMBER: (int, float),
@@ -57,7 +57,8 @@ def log_calls() -> tuple[Any, ...]:
 
 
 def template_of(call: Any) -> ast.expr:
-    return call.node.args[1] if call.node.func.attr == "log" else call.node.args[0]
+    found: ast.expr = call.node.args[call.node.func.attr == "log"]
+    return found
 
 
 def events() -> dict[str, LogEvent]:

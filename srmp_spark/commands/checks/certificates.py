@@ -12,7 +12,7 @@ from srmp_spark.commands.checks.report import Check
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import split_url
 from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
-from srmp_spark.queue_manager.trust.tls import ClientTls, ServerTls, TlsFiles
+from srmp_spark.queue_manager.trust.tls import API_FLAGS, ClientTls, ServerTls, TlsFiles
 
 NAME = "certificate"
 SOON_DAYS = 14
@@ -36,7 +36,13 @@ def certificate_checks(config: ServeConfig) -> Iterator[Check]:
         yield from _checks_of(
             "--api-cert",
             api_cert,
-            lambda: ServerTls(api_cert, api_key, None, require_client_certificate=False),
+            lambda: ServerTls(
+                api_cert,
+                api_key,
+                None,
+                require_client_certificate=False,
+                flags=API_FLAGS,
+            ),
         )
     if config.ca_file is not None or config.client_cert is not None:
         yield from _checks_of(

@@ -13,9 +13,15 @@ from srmp_spark.names import split_url
 from srmp_spark.queue_manager.configuration.endpoint import Endpoint
 from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
 from srmp_spark.queue_manager.multicast.groups import check_multicast
-from srmp_spark.queue_manager.srmp_port.sockets import bind, share_descriptors
+from srmp_spark.queue_manager.srmp_port.sockets import (
+    DESCRIPTORS_WANTED,
+    FEW_DESCRIPTORS_ADVICE,
+    bind,
+    reachable_descriptors,
+)
 
 NAME = "port"
+FILES = "open-files"
 
 
 class _Port(NamedTuple):
@@ -44,11 +50,20 @@ def port_checks(config: ServeConfig, running: EndpointFile | None) -> Iterator[C
             yield Check("multicast", False, text, hint or "look at --pgm and --pgm-interface")
         else:
             yield Check("multicast", True, f"interface {config.multicast.interface} can be used")
+    yield from _descriptors()
+
+
+def _descriptors() -> Iterator[Check]:
+    """Yield whether the limit of open files is enough, if it is not."""
     try:
-        share_descriptors(rpc=config.rpc is not None, mapper=config.rpc_endpoint_mapper is not None)
+        limit = reachable_descriptors()
     except ConfigurationError as error:
         text, _, hint = str(error).partition(": ")
-        yield Check("open-files", False, text, hint)
+        yield Check(FILES, False, text, hint)
+        return
+    if limit < DESCRIPTORS_WANTED:
+        detail = f"the limit of open files is {limit}, wanted are {DESCRIPTORS_WANTED}"
+        yield Check(FILES, True, detail, FEW_DESCRIPTORS_ADVICE)
 
 
 def _ports(config: ServeConfig) -> Iterator[_Port]:
