@@ -109,6 +109,8 @@ class EndpointFile(ReadyLine, total=False):
     """The process of the queue manager, as :meth:`srmp_spark.holder.Holder.as_dict` returns it."""
     directory: list[int]
     """Device and inode of the data directory. A copy of the directory has other numbers."""
+    rpc_endpoint_mapper: str
+    """URL of the port of the endpoint mapper as it was configured; empty without this port."""
 
 
 class SubscriptionEntry(TypedDict):

@@ -39,6 +39,7 @@ NOUNS = {
     "extras",
     "log_once",
     "log_event",
+    "logs",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
@@ -55,6 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "private_files": {"errors"},
     "extras": {"errors"},
     "log_event": set(),
+    "logs": {"log_event"},
     "message": {"names", "errors"},
     "names": {"errors", "transports"},
     "transports": set(),

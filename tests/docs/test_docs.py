@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.registry import ALL
 from srmp_spark.cli import parser
-from srmp_spark.queue_manager.configuration.config import OPTIONS, TABLES
+from srmp_spark.queue_manager.configuration.options import OPTIONS, TABLES
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.spark.settings.mqrr_options import MQRR_OPTIONS
 from srmp_spark.spark.settings.options import SERVE_OPTIONS, SOURCE_OPTIONS

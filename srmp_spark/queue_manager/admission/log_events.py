@@ -10,17 +10,20 @@ EVENTS: tuple[LogEvent, ...] = (
         "A fault of srmp-spark: a message is stored, and its sender got no answer. The sender "
         "sends it again, and the copy is recognised.",
         "Report the traceback.",
+        fields=("answer",),
     ),
     LogEvent(
         "accept.count_failed",
         "A fault of srmp-spark: stored messages were not counted in the metrics.",
         "Report the traceback.",
+        fields=("messages",),
     ),
     LogEvent(
         "accept.fatal",
         "A fault of srmp-spark between a decision and its write. The process ends, so that "
         "nothing wrong is acknowledged.",
         "Start again (nothing acknowledged is lost), and report the traceback.",
+        fields=("id", "destination", "queue", "to"),
     ),
     LogEvent(
         "accept.refused",
@@ -29,10 +32,12 @@ EVENTS: tuple[LogEvent, ...] = (
         "503 is counted only, and refused writers have `writer.refused`.",
         "Read `because`, and run `srmp-spark doctor --queue QUEUE`. The errors page has every "
         "reason.",
+        fields=("status", "reason", "destination", "peer", "sender_name", "because", "hint"),
     ),
     LogEvent(
         "disk.freed",
         "The disk has room again, and messages are accepted.",
+        fields=("free_bytes", "free_inside_bytes"),
     ),
     LogEvent(
         "disk.full",
@@ -40,6 +45,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "keep their messages.",
         "Delete received rows, `srmp-spark queue trim NAME --received`, or purge waiting ones: "
         '"A full disk" in troubleshooting.',
+        fields=("free_bytes", "promised_bytes", "free_inside_bytes", "least_bytes"),
     ),
     LogEvent(
         "disk.reserve_used",
@@ -52,27 +58,32 @@ EVENTS: tuple[LogEvent, ...] = (
         "One kind of request meets a fault of srmp-spark. Such a request is answered 503, and "
         "everything else goes on.",
         "Report the traceback. The sender keeps its message.",
+        fields=("shape",),
     ),
     LogEvent(
         "signature.invalid",
         "A message has a wrong XML signature. The line is written once for each sender and "
         "verdict.",
         "Compare the key of `[[signer]]` with the certificate that the sender uses now.",
+        fields=("source_qm", "how", "first"),
     ),
     LogEvent(
         "signature.unverified",
         "A signed message came from a queue manager for which no key is named.",
         "Add a `[[signer]]` for `source_qm`, if signatures matter.",
+        fields=("source_qm", "how", "first"),
     ),
     LogEvent(
         "signature.valid",
         "The first message of a sender with a right signature.",
+        fields=("source_qm", "how", "first"),
     ),
     LogEvent(
         "stream.other_address",
         "A stream continues from another address than before.",
         "Ask whether the sender moved. If not, somebody sends in its name: restrict the queue by "
         "`[[writer]]`.",
+        fields=("queue", "stream_id", "before", "now"),
     ),
     LogEvent(
         "stream.stale",
@@ -80,5 +91,6 @@ EVENTS: tuple[LogEvent, ...] = (
         "not kept.",
         "If the sender counts on in the old stream, run `srmp-spark streams drop` for the live "
         "one.",
+        fields=("queue", "stream_id", "live", "peer"),
     ),
 )

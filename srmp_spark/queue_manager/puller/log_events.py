@@ -23,11 +23,13 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "subscription.added",
         "A subscription was added or changed by a call.",
+        fields=("name", "mode", "to"),
     ),
     LogEvent(
         "subscription.configured",
         "The configuration file has a subscription that was also added by a call. The file counts.",
         "Remove the added one: `srmp-spark subscribe remove`.",
+        fields=("name",),
     ),
     LogEvent(
         "subscription.cut_over",
@@ -37,6 +39,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "subscription.failed",
         "A fault of srmp-spark in a subscription. The queue manager tries again.",
         "Report the traceback.",
+        fields=("host", "name"),
     ),
     LogEvent(
         "subscription.held",
@@ -44,20 +47,24 @@ EVENTS: tuple[LogEvent, ...] = (
         "on hold, so that two queue managers do not take the same messages.",
         "`srmp-spark subscribe resume --host H --queue Q`, if the original no longer reads that "
         "queue.",
+        fields=("name", "reason"),
     ),
     LogEvent(
         "subscription.idle",
         "A subscription cannot go on, for the reason of the line. Its pending messages are kept.",
         "Read the reason; `status.subscriptions` shows it.",
+        fields=("name", "pending", "reason"),
     ),
     LogEvent(
         "subscription.removed",
         "A subscription was removed by a call. The subscription ends when its `pending` messages "
         "are settled.",
+        fields=("name", "pending"),
     ),
     LogEvent(
         "subscription.resumed",
         "An operator took a subscription off hold.",
+        fields=("name",),
     ),
     LogEvent(
         "subscription.trouble",
@@ -65,5 +72,6 @@ EVENTS: tuple[LogEvent, ...] = (
         "once in ten minutes for each reason.",
         'Read the reason: sign-in, network, or rights. Troubleshooting has it under "Remote '
         'queues".',
+        fields=("name", "reason"),
     ),
 )

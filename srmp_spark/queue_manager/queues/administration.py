@@ -18,7 +18,10 @@ from srmp_spark.names import (
     base_of_journal,
     base_of_subqueue,
 )
-from srmp_spark.queue_manager.configuration.config import QUEUES_MAX, QUEUES_OF_TOKENS_MAX
+from srmp_spark.queue_manager.configuration.serve_config import (
+    QUEUES_MAX,
+    QUEUES_OF_TOKENS_MAX,
+)
 from srmp_spark.queue_manager.queues.catalogue import NoSuchQueueError, Queue
 from srmp_spark.queue_manager.queues.in_use import check_unused
 from srmp_spark.queue_manager.queues.opening import open_queue

@@ -84,7 +84,7 @@ class Subqueues:
         """
         line = self._logged.line(f"{event} name={name}", self._clock.monotonic())
         if line is not None:
-            log.info("%s", line)
+            log.info("%s name=%s", event, line.removeprefix(f"{event} name="))
 
     async def enter(self, name: str) -> Queue:
         """Return the subqueue ``name``, and count one use of it. Create it if it does not exist.

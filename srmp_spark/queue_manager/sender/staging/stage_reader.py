@@ -8,7 +8,7 @@ this process has read to their end (:mod:`.stage_readers` is its side). This pro
 so it hashes each row too, and leaves the hashes alongside the stage
 (``srmp_spark.store.outbox.identity.row_hashes``).
 
-    python -m srmp_spark.queue_manager.sender.staging.stage_reader PARENT
+    python -m srmp_spark.queue_manager.sender.staging.stage_reader PARENT LOG
 
 Questions are lines of JSON on standard input, and answers are lines of JSON on standard output, one
 for each question.
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from srmp_spark.queue_manager.child.log_lines import log_to_stderr
+from srmp_spark.logs.form import LogForm, log_to_stderr
 from srmp_spark.queue_manager.child.process import end_with_parent
 from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
 
@@ -102,10 +102,11 @@ def judge(question: Question) -> Verdict:
 def main() -> None:
     """Answer questions until the parent closes its end, or is silent for :data:`IDLE_SECONDS`.
 
-    The first argument of the program is the process id of the parent.
+    The arguments of the program are the process id of the parent, and the parent's
+    :class:`.LogForm` as JSON.
     """
     end_with_parent(int(sys.argv[1]))
-    log_to_stderr()
+    log_to_stderr(msgspec.json.decode(sys.argv[2], type=LogForm), "stage-reader")
     leave_out_pandas()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     # A core dump would contain messages.

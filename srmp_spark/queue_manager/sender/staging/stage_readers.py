@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from srmp_spark.logs.form import form_of_this_process
 from srmp_spark.queue_manager.sender.staging.stage_reader import (
     Question,
     ReadableStage,
@@ -52,7 +53,7 @@ class _Reader:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603  # our own module
-            [*command, str(os.getpid())],
+            [*command, str(os.getpid()), msgspec.json.encode(form_of_this_process())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={
