@@ -31,7 +31,7 @@ class FieldType(Enum):
 _NAMES: Mapping[FieldType, str] = {
     FieldType.STRING: """
         action address after answer api application at batch because before by
-        checkpoints_dropped commit consumer destination dir do epoch event_ fault file files
+        checkpoints_dropped commit consumer consumers destination dir do epoch event_ fault file files
         first folder for from held_by hint host how id interface key kind last listening live
         log message_id method mode name now of on on_key_conflict op other path peer query
         queue queue_manager ranges reason remedy send send_receipts_to sender_name sequence
@@ -42,11 +42,11 @@ _NAMES: Mapping[FieldType, str] = {
         accounts auth_type batches block bytes code conflicts connections count destinations
         end entries events free_bytes free_inside_bytes further in_doubt known last_ordinal
         least_bytes left limit messages new packets pending pid position promised_bytes
-        question queues read_to received rewritten row rows stored try unacknowledged waiting
-        wanted
+        question queues read_to received received_there rewritten row rows stored try
+        unacknowledged undecided waiting wanted without_row
     """,
     FieldType.NUMBER: "pause_s restart_in seconds",
-    FieldType.BOOLEAN: "fatal transactional",
+    FieldType.BOOLEAN: "fatal forced in out transactional",
 }
 
 FIELDS: Mapping[str, FieldType] = MappingProxyType(

@@ -52,6 +52,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "An operator decided that this copy of a data directory lives. Messages and receipts are "
         "sent, the Delta state is published, and subscriptions that move take messages.",
         "Make sure that the original never starts again.",
+        fields=("because",),
     ),
     LogEvent(
         "copy.held",
@@ -60,6 +61,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "state, no subscription that moves.",
         "If this copy is to live, end the original for good and run `srmp-spark activate`. If it "
         "was started by mistake, stop it.",
+        fields=("because", "what", "do"),
     ),
     LogEvent(
         "dead_letters.failed",
@@ -217,6 +219,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "queue.paused",
         "An operator paused a direction of the queue, or ended its pause. `in=True`: new messages "
         "are answered 503. `out=True`: readers wait.",
+        fields=("name", "in", "out"),
     ),
     LogEvent(
         "queue.purged",
@@ -227,7 +230,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "queue.trimmed",
         "Retention, or an operator (`by=operator`), has deleted old rows. `first` is the oldest "
         "row that is kept.",
-        fields=("name", "first"),
+        fields=("name", "first", "rows", "by", "forced"),
     ),
     LogEvent(
         "segment.missing",

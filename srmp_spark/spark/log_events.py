@@ -66,6 +66,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "An operator paused the readers of a queue. The query plans no rows of it, and goes on "
         "with its other queues.",
         "Nothing, or `srmp-spark queue resume NAME` if the pause was forgotten.",
+        fields=("log",),
     ),
     LogEvent(
         "log.read_again",
@@ -76,6 +77,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "log.resumed",
         "The readers of a queue are no longer paused. The query reads on where it was.",
+        fields=("log",),
     ),
     LogEvent(
         "mark.refused",

@@ -17,6 +17,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "data_dir.reserve_used",
         "The volume was full at the start, so the file `room.reserve` was deleted to have room.",
         "Make room: `srmp-spark queue trim NAME --received`. The file is made again by itself.",
+        fields=("dir",),
     ),
     LogEvent(
         "delta.changed_by_others",

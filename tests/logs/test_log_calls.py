@@ -151,7 +151,7 @@ def test_each_log_call_has_the_fields_of_its_event_with_their_types() -> None:
     for name, event in events().items():
         if name in written and (lonely := set(event.fields) - written[name]):
             wrong.append(f"{name}: no log call writes {sorted(lonely)}")
-    assert wrong == []
+    assert wrong == [], "\n" + "\n".join(wrong)
 
 
 def test_no_field_has_a_name_of_every_line_or_a_name_twice() -> None:

@@ -52,6 +52,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "Another program has filled the volume. The file `room.reserve` was deleted, so that rows "
         "can be deleted.",
         "Find the program. The file is made again when the volume has room.",
+        fields=("bytes",),
     ),
     LogEvent(
         "request.failed",

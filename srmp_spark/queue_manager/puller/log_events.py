@@ -9,16 +9,19 @@ EVENTS: tuple[LogEvent, ...] = (
         "cutover.begins",
         "A subscription that copied moves its queue now. Its consumers are held until every copied "
         "message is decided.",
+        fields=("name", "consumers", "undecided", "without_row"),
     ),
     LogEvent(
         "cutover.not_held",
         "A lease of a cut-over could not be renewed: the queue or the consumer was deleted.",
         "`srmp-spark subscribe cutover --check`, if the queue is still wanted.",
+        fields=("queue", "reason"),
     ),
     LogEvent(
         "cutover.settled",
         "Every copied message is decided, and what was received there is marked as received. The "
         "readers here may begin.",
+        fields=("name", "received_there"),
     ),
     LogEvent(
         "subscription.added",
@@ -34,6 +37,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent(
         "subscription.cut_over",
         "A subscription that copied was cut over by a call: it moves its queue from now on.",
+        fields=("name", "consumers"),
     ),
     LogEvent(
         "subscription.failed",

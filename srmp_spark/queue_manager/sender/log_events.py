@@ -91,6 +91,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "The data directory, which is a copy, was activated. Messages are sent again. Those that "
         "waited in the copy stay on hold by themselves.",
         "Decide about these with `srmp-spark streams`: `resend` or `drop`.",
+        fields=("queues",),
     ),
     LogEvent(
         "sender.answered",
