@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Literal, get_args
 
 from srmp_spark.logs.json_lines import MAIN, JsonFormatter
-from srmp_spark.logs.text_lines import TEXT_FORM, OneLineFormatter
+from srmp_spark.logs.text_lines import OneLineFormatter
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
@@ -42,7 +42,7 @@ class _StderrLog(logging.Handler):
         super().__init__()
         self.form = form
         as_json = JsonFormatter(process, _main_module())
-        self.setFormatter(as_json if form.format == "json" else OneLineFormatter(TEXT_FORM))
+        self.setFormatter(as_json if form.format == "json" else OneLineFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record. If the disk is full or the reader is gone, the line is lost."""

@@ -78,13 +78,10 @@ class JsonFormatter(logging.Formatter):
         }
         line = {**fixed, **fields}
         if record.exc_info:
-            line["exception"] = _safely(lambda: self.formatException(record.exc_info or _NO_ERROR))
+            line["exception"] = _safely(lambda: self.formatException(record.exc_info))
         elif record.stack_info:
             line["exception"] = record.stack_info
         return _fitting(line)
-
-
-_NO_ERROR = (None, None, None)
 
 
 class _Cut(NamedTuple):

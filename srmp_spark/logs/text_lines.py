@@ -22,7 +22,9 @@ class OneLineFormatter(logging.Formatter):
     A traceback has lines of its own, after the message.
     """
 
-    converter = time.gmtime
+    def __init__(self, form: str = TEXT_FORM) -> None:
+        super().__init__(form)
+        self.converter = time.gmtime
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
         """Return the log line of ``record``, with control characters as escapes."""

@@ -505,6 +505,9 @@ def test_beside_a_queue_manager_that_runs(running: RunningQueueManager) -> None:
         for each in ports
     )
     assert before == {name: tree(running.data_dir / name) for name in before}
+    srmp, api = (url.partition("://")[2] for url in (running.listening, running.api))
+    code, checks = check(running, "--listen", api, "--api", srmp)
+    assert code == 0, "both are free when it ends"
 
 
 @pytest.mark.xdist_group("serve-check")

@@ -25,11 +25,10 @@ FILES = "open-files"
 
 
 class _Port(NamedTuple):
-    """One port of the configuration, and the member of the endpoint file that has its URL."""
+    """One port of the configuration."""
 
     flag: str
     endpoint: Endpoint
-    member: str
     scheme: str | None
     """Scheme of the port, if it answers HTTP."""
 
@@ -67,17 +66,17 @@ def _descriptors() -> Iterator[Check]:
 
 
 def _ports(config: ServeConfig) -> Iterator[_Port]:
-    yield _Port("--listen", config.listen, "listening", "http")
-    yield _Port("--api", config.api, "api", "https" if config.api_cert else "http")
+    yield _Port("--listen", config.listen, "http")
+    yield _Port("--api", config.api, "https" if config.api_cert else "http")
     if config.listen_https is not None:
-        yield _Port("--listen-https", config.listen_https, "https", "https")
+        yield _Port("--listen-https", config.listen_https, "https")
     if (wsrm := config.listen_wsrm) is not None:
-        yield _Port("--listen-wsrm", wsrm.endpoint, "wsrm", "https" if wsrm.is_tls else "http")
+        yield _Port("--listen-wsrm", wsrm.endpoint, "https" if wsrm.is_tls else "http")
     if config.rpc is not None:
-        yield _Port("--rpc", config.rpc, "rpc", None)
+        yield _Port("--rpc", config.rpc, None)
     if config.rpc_endpoint_mapper is not None:
         mapper = config.rpc_endpoint_mapper
-        yield _Port("--rpc-endpoint-mapper", mapper, "rpc_endpoint_mapper", None)
+        yield _Port("--rpc-endpoint-mapper", mapper, None)
 
 
 def _port_check(port: _Port, running: EndpointFile | None) -> Check:
@@ -87,7 +86,7 @@ def _port_check(port: _Port, running: EndpointFile | None) -> Check:
     try:
         bound, _ = bind(port.endpoint, port.flag)
     except ConfigurationError as error:
-        if running is not None and _port_of(running, port.member) == port.endpoint.port:
+        if running is not None and port.endpoint.port in _ports_of(running):
             pid = running.get("pid")
             detail = f"{where} is held by the queue manager of this data directory (process {pid})"
             return Check(NAME, True, detail)
@@ -100,7 +99,8 @@ def _port_check(port: _Port, running: EndpointFile | None) -> Check:
     return Check(NAME, True, f"{where} is free")
 
 
-def _port_of(running: EndpointFile, member: str) -> int | None:
-    """Return the number of a port of the queue manager that runs; ``None`` if it has none."""
-    _, _, port = str(running.get(member, "")).rpartition(":")
-    return int(port) if port.isdigit() else None
+def _ports_of(running: EndpointFile) -> set[int]:
+    """Return the numbers of the ports of the queue manager that runs. All are free when it ends."""
+    members = ("listening", "api", "https", "wsrm", "rpc", "rpc_endpoint_mapper")
+    found = (str(running.get(member, "")).rpartition(":")[2] for member in members)
+    return {int(port) for port in found if port.isdigit()}
