@@ -31,8 +31,8 @@ class FieldType(Enum):
 _NAMES: Mapping[FieldType, str] = {
     FieldType.STRING: """
         action address after answer api application at batch because before by
-        checkpoints_dropped commit consumer consumers destination dir do epoch event_ fault file files
-        first folder for from held_by hint host how id interface key kind last listening live
+        checkpoints_dropped commit consumer consumers destination dir do epoch event_ fault file
+        files first folder for from held_by hint host how id interface key kind last listening live
         log message_id method mode name now of on on_key_conflict op other path peer query
         queue queue_manager ranges reason remedy send send_receipts_to sender_name sequence
         serials session shape source source_qm status step stream_id table tables to token

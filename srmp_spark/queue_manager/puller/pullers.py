@@ -501,7 +501,7 @@ class Pullers:
             "held-copy",
             "this data directory is a copy, and its original may still run: it takes no message "
             "from a remote queue",
-            "if this copy is to live, end the original for good and run `srmp-spark activate` first",
+            "if this copy is to live, end the original for good and run `srmp-spark activate`",
             _SECTION,
         )
 
