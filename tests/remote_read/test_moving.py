@@ -60,6 +60,10 @@ def test_a_message_is_moved_to_a_subqueue_and_back(served: Served):
         until(
             lambda: bodies(queue) == ["body 2", "body 1", "body 3"]
         )  # its priority is read from the log first
+        back = next(iter(queue.walk())).packet.trailers
+        assert back is not None
+        assert back.subqueue is not None
+        assert back.subqueue.subqueue_name == ""
     assert (served.waiting(name), served.waiting(retry)) == (3, 0)
 
 
