@@ -169,11 +169,19 @@ def test_a_closed_cursor_is_none(world):
     assert one.ask(5, close).status == Status.MQ_ERROR_INVALID_HANDLE
     assert one.get(A.PEEK_CURRENT, cursor=cursor) == Status.STATUS_INVALID_HANDLE
     assert one.get(A.PEEK_CURRENT, cursor=other) == 2
+    third = one.cursor()
+    assert third not in (cursor, other)
+    assert one.get(A.PEEK_NEXT, cursor=other) == 1
+    assert one.get(A.PEEK_CURRENT, cursor=third) == 2
 
 
 def test_a_cursor_of_another_handle_is_unknown(world):
     one, two = world.reader("one").peeking(), world.reader("two").peeking()
-    assert two.get(A.PEEK_CURRENT, cursor=one.cursor()) == Status.STATUS_INVALID_HANDLE
+    cursor = one.cursor()
+    assert two.get(A.PEEK_CURRENT, cursor=cursor) == Status.STATUS_INVALID_HANDLE
+    close = HandleNumberRequest(two.handle, cursor)
+    assert two.ask(5, close).status == Status.MQ_ERROR_INVALID_HANDLE
+    assert one.get(A.PEEK_CURRENT, cursor=cursor) == 2, "it is open as before"
 
 
 def test_a_message_that_somebody_took_is_already_received(world):
