@@ -113,11 +113,13 @@ def test_a_cursor_is_used_as_it_was_named_and_closed_at_the_end() -> None:
 
 @FAILURES
 def test_what_was_not_purged_ended_or_closed_is_an_error(status: int) -> None:
-    """3.1.4.3, 3.1.4.6, 3.1.4.9."""
+    """3.1.4.3, 3.1.4.5, 3.1.4.6, 3.1.4.9."""
     with pytest.raises(RemoteReadError, match="R_PurgeQueue"):
         Machine(_6=StatusResponse(status)).queue().purge()
     with pytest.raises(RemoteReadError, match="R_EndReceive"):
         Machine(_9=StatusResponse(status)).queue().end(1)
+    with pytest.raises(RemoteReadError, match="R_CloseCursor"):
+        list(Machine(_5=StatusResponse(status)).queue().walk())
     with pytest.raises(RemoteReadError, match="R_CloseQueue"):
         Machine(_3=CloseQueueResponse(HANDLE, status)).queue().close()
 
