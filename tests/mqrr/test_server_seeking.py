@@ -230,6 +230,21 @@ def test_a_waiting_cursor_gets_what_comes_wherever_it_stands(world):
     assert one.get(A.PEEK_NEXT, cursor=cursor) == 1, "and goes on from there"
 
 
+def test_a_receive_that_waits_at_a_cursor_gets_what_comes_and_nothing_that_it_passed(world):
+    one = world.reader().opened()
+    cursor = one.cursor()
+    seen = [one.get(A.PEEK_CURRENT, cursor=cursor)]
+    seen += [one.get(A.PEEK_NEXT, cursor=cursor) for _ in range(4)]
+    assert seen == [2, 1, 3, 5, 4]
+    assert one.receive(cursor=cursor) == 4
+    call = one.start(A.RECEIVE, cursor=cursor, timeout_ms=60_000)
+    assert one.shown(call) is None
+    world.came(0)
+    assert one.shown(call) == (6, "body 6")
+    assert one.end() == Status.MQ_OK
+    assert list(one.all()) == [2, 1, 3, 5]
+
+
 @pytest.mark.parametrize("action", [A.PEEK_CURRENT, A.RECEIVE])
 def test_a_wait_that_ended_leaves_the_cursor_as_it_was(action):
     """Against 3.2.7.6 as printed, after which no message would ever be behind it."""
