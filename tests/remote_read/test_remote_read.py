@@ -307,6 +307,16 @@ def test_a_purge_over_rpc_spares_what_another_reader_has(served: Served):
     assert served.waiting(name) == 0
 
 
+def test_a_purge_that_is_refused_is_an_error(served: Served):
+    """[MS-MQRR] 3.1.4.6: whatever the failure is."""
+    name = served.queue()
+    served.send(name, 3)
+    with served.machine() as machine, opened(machine, name) as looker:
+        with pytest.raises(RemoteReadError, match="R_PurgeQueue"):
+            looker.purge()
+        assert bodies(looker) == ["body 1"]
+
+
 def test_a_purge_of_the_api_takes_what_a_reader_has(served: Served):
     name = served.queue()
     served.send(name, 3, 3)
