@@ -32,9 +32,6 @@ class QueuesApi:
         self._manager = manager
         self._remote_queues = remote_queues
         self._trimming = Trimming(manager)
-        config = manager.config
-        self._configured = {each.name for each in config.queue}
-        self._configured |= {each.to for each in config.subscription}
 
     async def list(self, request: Request) -> Response:
         """Answer ``GET queues[?queues=GLOB&limit&after]``: the status of each selected queue.
@@ -108,9 +105,14 @@ class QueuesApi:
             self._check_not_filled(self._manager.catalogue.find_base(request.parameters["queue"]))
         self._manager.disk.use_reserve()
         deleted = await self._manager.queues.delete(request.parameters["queue"], unused=unused)
-        configured = deleted.name in self._configured
+        config = self._manager.config
+        names = {each.name for each in config.queue} | {each.to for each in config.subscription}
         return Response.json(
-            {"queue": deleted.name, "rows": deleted.rows, "configured": configured}
+            {
+                "queue": deleted.name,
+                "rows": deleted.rows,
+                "configured": deleted.name in names,
+            }
         )
 
     def _check_not_filled(self, queue: Queue) -> None:
