@@ -46,7 +46,8 @@ from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparing import preparation
 from srmp_spark.store.outbox.preparing.identities import Identities
-from srmp_spark.store.outbox.preparing.preparation import CommitResult, Preparation
+from srmp_spark.store.outbox.preparing.preparation import Preparation
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from tests.kit.sink_model import MODES, Answer, Batch, Row, SinkModel
 
 GUID = "0a11ce00-0000-4000-8000-00000000000a"

@@ -64,8 +64,13 @@ class StageAdded:
     stage: str
     """Identifier of the stage, by which a commit names the stage."""
     rows: int
+    """Number of rows that the client sent, with the bad ones."""
     warning: str | None
     """The problem of the queue that the stage names for dead letters, or ``None``."""
+    bad: int = 0
+    """Number of rows that can never be sent, and were taken out."""
+    first_bad: str = ""
+    """Text that names the first of these rows, and its problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,8 @@ class BatchResult:
     new: int
     known: int
     conflicts: int
+    bad: int = 0
+    first_bad: str = ""
 
 
 @dataclass(frozen=True, slots=True)

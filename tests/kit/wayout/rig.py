@@ -31,7 +31,7 @@ from srmp_spark.srmp.sending.outgoing_effects import (
 from srmp_spark.srmp.sending.outgoing_states import SenderSettings
 from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.messages.packed_group import BatchPart
-from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered
+from srmp_spark.store.outbox.preparing.prepared import CommitResult, Numbered
 from tests.kit.sim_disk import Synced
 from tests.kit.wayout.peers import Net, Peer
 from tests.kit.wayout.virtual_loop import VirtualLoop

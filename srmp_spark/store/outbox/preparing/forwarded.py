@@ -37,7 +37,7 @@ from srmp_spark.store.outbox.columns import ARROW, BYTES, INT, KINDS, TEXT, TIME
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS, LABEL_LENGTH_MAX
 from srmp_spark.store.outbox.messages.packed_group import ENVELOPE, VIA, BatchPart, pack_group
 from srmp_spark.store.outbox.messages.waiting import DEADLETTER
-from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered
+from srmp_spark.store.outbox.preparing.prepared import CommitResult, Numbered
 from srmp_spark.store.outbox.staging.row_checks import TIME_MAX
 from srmp_spark.store.outbox.staging.stages import StageRow
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
