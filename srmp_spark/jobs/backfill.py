@@ -212,6 +212,7 @@ def send_files(args: argparse.Namespace) -> JobOutcome:
             "dry-run",
             more,
         )
+    running.ask_queue_manager(outgoing.options)
     outcome = JobOutcome(more={**more, "known": 0, "conflicts": 0, "bad": 0})
     done, throttle, bar = (
         outgoing.done(args.progress_file),
