@@ -132,18 +132,15 @@ def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> 
     parser.add_argument(
         "--on-key-conflict",
         choices=("fail", "ignore", "dead-letter"),
-        help="action for a row that was sent under this --id with other content: fail (default, or "
-        "as --on-bad-row: end the job), ignore (do not send the row), dead-letter (make the row a "
-        "dead letter)",
+        help="action for a row that was sent under this --id with other content: fail (end the "
+        "job), ignore (do not send it), dead-letter (make it one); default: as --on-bad-row",
     )
     parser.add_argument(
         "--on-bad-row",
         choices=("fail", "dead-letter", "skip"),
         default="fail",
-        help="action for a row that can never be sent, such as one whose label is too long: fail "
-        "(default: end the job), dead-letter (put a letter about the row into "
-        "--dead-letter-queue), skip (only count the row); with the last two the other rows are "
-        "sent",
+        help="action for a row that can never be sent: fail (default: end the job); dead-letter (a "
+        "letter about it in --dead-letter-queue) or skip (count it), and send the others",
     )
     parser.add_argument(
         "--dead-letter-queue",

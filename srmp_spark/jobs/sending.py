@@ -142,9 +142,11 @@ class JobSending:
         )
         if answer.bad:
             _log.warning(
-                "%d rows of batch %s can never be sent (--on-bad-row %s). The first: %s",
-                answer.bad,
+                "sink.bad_rows application=%s batch=%s rows=%s: they can never be sent "
+                "(--on-bad-row %s). The first: %s",
+                self.application,
                 batch,
+                answer.bad,
                 self.options.on_bad_row,
                 answer.first_bad,
             )

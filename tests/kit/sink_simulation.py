@@ -177,7 +177,7 @@ class SinkOutbox:
             batch.application, batch.batch, stages, NOW, on_conflict=batch.mode
         )
         if isinstance(prepared, CommitResult):
-            return Answer(*prepared)
+            return Answer(*prepared[:3])
         try:
             while True:
                 if steps_max is not None:
@@ -202,7 +202,7 @@ class SinkOutbox:
             changes, self.outbox.write(changes, NOW, batches=[prepared.numbered(first, enqueued)])
         )
         assert prepared.result is not None, "all steps are done"
-        return Answer(*prepared.result)
+        return Answer(*prepared.result[:3])
 
     def queued(self, destination: str) -> Counter[tuple[bytes, str]]:
         """Return how often each pair (body, label) waits for a destination."""

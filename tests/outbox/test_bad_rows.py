@@ -137,6 +137,13 @@ def test_each_reason(desk: Desk, name: str) -> None:
 def test_the_table_of_reasons_has_all_of_them() -> None:
     tested = {reason for _, reason in BAD.values()} | {"no-multicast", "loop", "not-encodable"}
     assert tested == set(REASONS)
+    page = Path(__file__).parents[2].joinpath("docs", "poison-rows.md").read_text()
+    assert [
+        line for line in page.splitlines() if line.startswith("| `") and line in _LINES
+    ] == _LINES
+
+
+_LINES = [f"| `{reason}` | {meaning} |" for reason, meaning in REASONS.items()]
 
 
 def test_multicast_without_pgm_and_a_message_that_cannot_be_encoded(

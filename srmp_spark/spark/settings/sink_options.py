@@ -92,9 +92,9 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
         "onBadRow",
         "both",
-        "What becomes of a row that can never be sent (no body, no destination, a label that is "
-        "too long …): its batch fails; or the rest of the batch is sent, and a letter about the "
-        "row is put into deadLetterQueue, or the row is skipped and counted.",
+        "What becomes of a row that can never be sent, such as one without a body: its batch "
+        "fails; or the others are sent, and the row becomes a letter in deadLetterQueue, or is "
+        "only counted.",
         kind="fail, dead-letter or skip",
         default="fail",
         limits="dead-letter needs deadLetterQueue, which must exist when the query starts.",

@@ -38,7 +38,7 @@ from srmp_spark.store.outbox.limits import (
     STAGE_ROWS_MAX,
 )
 from srmp_spark.store.outbox.staging.ipc_budget import check_sizes
-from srmp_spark.store.outbox.staging.refusals import Refusal, Refusals
+from srmp_spark.store.outbox.staging.refusals import Refusals, RowRefusal
 from srmp_spark.store.outbox.staging.reliable_rows import only_reliable
 from srmp_spark.store.outbox.staging.row_checks import check_rows
 
@@ -75,9 +75,9 @@ class Slice(NamedTuple):
         columns = dict(self.columns)
         for name in order_by:
             columns[name] = self.batch.column(self.batch.schema.get_field_index(name))
-        name = row_name(columns, row, order_by)
+        found = row_name(columns, row, order_by)
         place = f"row {self.row_number(row)}"
-        return place if name is None else f"{name} ({place})"
+        return place if found is None else f"{found} ({place})"
 
 
 class StageFile:
@@ -181,7 +181,7 @@ class StageFile:
         self,
         piece: Slice,
         addresses: CanonicalDestinations,
-        on_refused: Callable[[int, Refusal], object],
+        on_refused: Callable[[int, RowRefusal], object],
         *,
         multicast: bool,
     ) -> Refusals:
@@ -195,7 +195,7 @@ class StageFile:
             check_rows(piece.columns, piece.rows, addresses, refusals, multicast=multicast)
         return refusals
 
-    def _refuse(self, piece: Slice, row: int, refusal: Refusal) -> None:
+    def _refuse(self, piece: Slice, row: int, refusal: RowRefusal) -> None:
         name = piece.name_of(row, [name for name, _ in self.schema.order_by])
         raise RowRefusedError(f"{name}: {refusal.message}", refusal.hint)
 

@@ -93,7 +93,8 @@ def judge(question: Question) -> Verdict:
     if the file cannot be read.
     """
     from srmp_spark.store.outbox.errors import BAD_STAGE, NO_ROOM, BatchError
-    from srmp_spark.store.outbox.staging.bad_rows import NO_BAD_ROWS, Origin, check_or_divide
+    from srmp_spark.store.outbox.staging.bad_row_letters import Origin
+    from srmp_spark.store.outbox.staging.bad_rows import NO_BAD_ROWS, check_or_divide
 
     origin = Origin(question.application, question.batch, question.partition)
     try:
@@ -113,7 +114,19 @@ def judge(question: Question) -> Verdict:
         message = f"the stage has bad rows, and there is no room to take them out: {error}"
         return UnreadableStage(503, NO_ROOM, message, "make room, then try again")
     bad = checked.bad or NO_BAD_ROWS
-    return ReadableStage(checked.file, checked.rows, checked.bytes, *bad, *checked.schema)
+    columns, order_by, dead_letter, dead_letter_queue, on_bad_row = checked.schema
+    return ReadableStage(
+        file=checked.file,
+        rows=checked.rows,
+        bytes=checked.bytes,
+        bad_rows=bad.rows,
+        first_bad=bad.first,
+        columns=columns,
+        order_by=order_by,
+        dead_letter=dead_letter,
+        dead_letter_queue=dead_letter_queue,
+        on_bad_row=on_bad_row,
+    )
 
 
 def main() -> None:

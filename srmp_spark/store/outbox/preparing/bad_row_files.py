@@ -17,21 +17,16 @@ from srmp_spark.store.outbox.errors import DEAD_LETTER, UNKNOWN_STAGE, BatchErro
 from srmp_spark.store.outbox.preparing.scan import Scan
 from srmp_spark.store.outbox.stage_file import Slice, StageFile
 from srmp_spark.store.outbox.stage_paths import LETTERS_ENDING, beside
-from srmp_spark.store.outbox.staging.bad_rows import (
-    NO_BAD_ROWS,
-    BadRows,
-    Origin,
-    bad_rows_of,
-    divide,
-)
-from srmp_spark.store.outbox.staging.refusals import WOULD_LOOP, Refusal
+from srmp_spark.store.outbox.staging.bad_row_letters import Origin
+from srmp_spark.store.outbox.staging.bad_rows import NO_BAD_ROWS, BadRows, bad_rows_of, divide
+from srmp_spark.store.outbox.staging.refusals import WOULD_LOOP, RowRefusal
 
 BAD_ROWS_SCOPE = "bad rows\n"
 """Text in place of a destination in the scope of the letters of an application.
 
 No destination is this text, because an address contains no line break.
 """
-_LOOP = Refusal(
+_LOOP = RowRefusal(
     WOULD_LOOP,
     "it would return to its own queue",
     "send it elsewhere, or allow it (allowLoop=true) if no query reads it again",
@@ -106,6 +101,6 @@ class _rows:  # noqa: N801  # used like a function
     def __init__(self, bad: np.ndarray) -> None:
         self._bad = bad
 
-    def __call__(self, piece: Slice) -> dict[int, Refusal]:
+    def __call__(self, piece: Slice) -> dict[int, RowRefusal]:
         first, last = np.searchsorted(self._bad, [piece.first_row, piece.first_row + piece.rows])
         return {int(number) - piece.first_row: _LOOP for number in self._bad[first:last]}

@@ -31,7 +31,7 @@ from srmp_spark.srmp.limits import BODY_MAX
 from srmp_spark.store.outbox.columns import POSITION
 from srmp_spark.store.outbox.identity.hashing import HASH_BYTES
 from srmp_spark.store.outbox.stage_file import Slice
-from srmp_spark.store.outbox.staging.refusals import Refusal
+from srmp_spark.store.outbox.staging.refusals import RowRefusal
 
 DOCUMENT_BYTES_MAX = BODY_MAX - 65_536
 """Largest size of a document, in bytes. A letter is a message, and has MSMQ's limit.
@@ -70,7 +70,7 @@ class Letter(NamedTuple):
     """
 
 
-def letter_of(piece: Slice, row: int, refusal: Refusal, origin: Origin) -> Letter:
+def letter_of(piece: Slice, row: int, refusal: RowRefusal, origin: Origin) -> Letter:
     """Return the letter about the row at index ``row`` of ``piece``."""
     values, cut = _values(piece.batch, row)
     shown = _json(values)

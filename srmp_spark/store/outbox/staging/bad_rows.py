@@ -45,7 +45,7 @@ from srmp_spark.store.outbox.stage_paths import (
     delete_stage,
 )
 from srmp_spark.store.outbox.staging.bad_row_letters import Letter, Origin, letter_of
-from srmp_spark.store.outbox.staging.refusals import Refusal
+from srmp_spark.store.outbox.staging.refusals import RowRefusal
 
 FIRST_LENGTH_MAX = 1_000
 """Largest length of the text about the first bad row, in characters. A longer text is cut.
@@ -53,7 +53,7 @@ FIRST_LENGTH_MAX = 1_000
 The text is part of log lines and answers.
 """
 
-Refuse = Callable[[Slice], Mapping[int, Refusal]]
+Refuse = Callable[[Slice], Mapping[int, RowRefusal]]
 """Function that returns the bad rows of a slice: the refusal of each by its index."""
 
 
@@ -100,8 +100,8 @@ def check_or_divide(path: Path, origin: Origin, *, multicast: bool, hashes: bool
             raise
     addresses = CanonicalDestinations()
 
-    def refused(piece: Slice) -> dict[int, Refusal]:
-        found: dict[int, Refusal] = {}
+    def refused(piece: Slice) -> dict[int, RowRefusal]:
+        found: dict[int, RowRefusal] = {}
         stage.judge(piece, addresses, found.__setitem__, multicast=multicast)
         return found
 
@@ -238,7 +238,7 @@ class _Letters:
             self._stream.__enter__()
         return self
 
-    def write(self, piece: Slice, bad: Mapping[int, Refusal]) -> None:
+    def write(self, piece: Slice, bad: Mapping[int, RowRefusal]) -> None:
         """Write a letter about each row of ``piece`` in ``bad``, in the order of the rows."""
         rows: list[int] = []
         letters: list[Letter] = []

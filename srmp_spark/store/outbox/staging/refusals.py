@@ -61,7 +61,7 @@ REASONS: Mapping[str, str] = {
 """Each reason for which a row can never be sent, with its meaning for people."""
 
 
-class Refusal(NamedTuple):
+class RowRefusal(NamedTuple):
     """Why one row can never be sent."""
 
     reason: str
@@ -75,7 +75,7 @@ class Refusal(NamedTuple):
 class Refusals:
     """Collects what the checks refuse in one slice of rows, at most one refusal for each row."""
 
-    def __init__(self, rows: int, on_refused: Callable[[int, Refusal], object]) -> None:
+    def __init__(self, rows: int, on_refused: Callable[[int, RowRefusal], object]) -> None:
         """Begin without refusals. ``rows`` is the number of rows.
 
         ``on_refused`` is called with the index of each row that is refused, once. It may raise, to
@@ -89,7 +89,7 @@ class Refusals:
         """Refuse the row at index ``row``, unless it was refused before."""
         if self.good[row]:
             self.good[row] = False
-            self._on_refused(row, Refusal(reason, message, hint))
+            self._on_refused(row, RowRefusal(reason, message, hint))
 
     def add_all(
         self, bad: pa.Array, reason: str, what: str, hint: str, shown: pa.Array | None = None

@@ -19,7 +19,8 @@ from srmp_spark.store.outbox.columns import StageSchema
 from srmp_spark.store.outbox.errors import BAD_STAGE, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, STAGE_FILE_HOURS, STAGE_HOURS
 from srmp_spark.store.outbox.stage_paths import GOOD_ENDING, beside, delete_stage, stage_of
-from srmp_spark.store.outbox.staging.bad_rows import BadRows, Origin, check_or_divide
+from srmp_spark.store.outbox.staging.bad_row_letters import Origin
+from srmp_spark.store.outbox.staging.bad_rows import BadRows, check_or_divide
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
 
 _HOUR_US = 3_600_000_000
