@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,9 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from outbox_kit import DAY, NOW, A, B, Desk, bodies, make_large
+from outbox_kit import DAY, NOW, A, B, Desk, bodies, make_large, table_of, write_stage
 
 from srmp_spark.names import LocalHosts
+from srmp_spark.queue_manager.sender.staging.stage_reader import Question, UnreadableStage, judge
+from srmp_spark.queue_manager.sender.staging.stage_readers import StageReaders
 from srmp_spark.srmp.limits import BODY_MAX
 from srmp_spark.store.outbox import stage_file
 from srmp_spark.store.outbox.errors import BatchError
@@ -400,6 +404,65 @@ def test_files_go_with_their_stage(desk: Desk) -> None:
         os.utime(path, (1, min(1, old)))
     assert desk.outbox.stages.sweep_files() == 0, "they are registered"
     assert desk.outbox.stages.drop("app", "1") == 1
+    assert list(folder.iterdir()) == []
+
+
+def test_more_letters_than_one_stage_may_have(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bad_rows, "LETTERS_MAX", 2)
+    desk.stage([bad(1), bad(2)], **LETTERS)
+    with pytest.raises(BatchError, match=r"more than LETTERS_MAX = 2 rows can .*: row 0\)?: label"):
+        desk.stage([bad(1), bad(2), bad(3)], partition=1, **LETTERS)
+    assert desk.outbox.stages.drop("app", "1") == 1
+    assert list(desk.outbox.stages.folder.iterdir()) == []
+    stage = desk.stage([bad(1), bad(2), bad(3)], partition=1, **SKIP)
+    assert desk.commit([stage]).bad == 3
+
+
+def test_a_full_disk_while_bad_rows_are_taken_out_is_a_503(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = desk.outbox.stages.folder
+    rows = [good(1), bad(2)]
+    write_stage(folder / "x.arrow", table_of(rows), **LETTERS)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(bad_rows, "write_durably", full)
+    verdict = judge(Question(str(folder), "x.arrow", 0, False))
+    assert isinstance(verdict, UnreadableStage)
+    assert (verdict.status, verdict.code) == (503, "no-room")
+
+
+DIES_ONCE = """
+import os, runpy, sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+if not (folder / "died").exists():
+    (folder / "died").touch()
+    sys.stdin.readline()
+    (folder / "x.arrow.good").write_bytes(b"half")
+    (folder / "x.arrow.good.letters").write_bytes(b"half")
+    os._exit(9)
+sys.argv = ["", sys.argv[2]]
+runpy.run_module("srmp_spark.queue_manager.sender.staging.stage_reader", run_name="__main__")
+"""
+
+
+def test_a_reader_that_dies_while_it_takes_bad_rows_out_is_asked_again(
+    desk: Desk,
+) -> None:
+    folder = desk.outbox.stages.folder
+    write_stage(folder / "x.arrow", table_of([good(1), bad(2)]), **LETTERS)
+    command = [sys.executable, "-c", DIES_ONCE, str(folder)]
+    readers = StageReaders(folder, multicast=False, command=command)
+    checked = readers.check("x.arrow", 0, "app", "1")
+    readers.close()
+    (folder / "died").unlink()
+    assert (checked.file, checked.rows, checked.bad and checked.bad.rows) == ("x.arrow.good", 1, 1)
+    stage = desk.outbox.stages.add("app", "1", 0, "0", checked, NOW)
+    assert desk.commit([stage.stage_id])[:4] == (1, 0, 0, 1)
+    assert len(letters(desk)) == 1
     assert list(folder.iterdir()) == []
 
 

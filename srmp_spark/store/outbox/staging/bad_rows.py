@@ -33,7 +33,13 @@ from srmp_spark.store.outbox.columns import (
     CanonicalDestinations,
     StageSchema,
 )
-from srmp_spark.store.outbox.errors import DEAD_LETTER, FAIL, RowRefusedError
+from srmp_spark.store.outbox.errors import (
+    BAD_STAGE,
+    DEAD_LETTER,
+    FAIL,
+    BatchError,
+    RowRefusedError,
+)
 from srmp_spark.store.outbox.identity.row_hashes import HashesWriter
 from srmp_spark.store.outbox.limits import CHUNK_BYTES
 from srmp_spark.store.outbox.stage_file import Slice, StageFile, arrow_errors
@@ -47,6 +53,12 @@ from srmp_spark.store.outbox.stage_paths import (
 from srmp_spark.store.outbox.staging.bad_row_letters import Letter, Origin, letter_of
 from srmp_spark.store.outbox.staging.refusals import RowRefusal
 
+LETTERS_MAX = 250_000
+"""Largest number of letters about the rows of one stage.
+
+A letter takes an eighth of a millisecond, and the process that makes them has two minutes for a
+stage. More bad rows are a wrong query, and no poison: the stage is refused.
+"""
 FIRST_LENGTH_MAX = 1_000
 """Largest length of the text about the first bad row, in characters. A longer text is cut.
 
@@ -138,6 +150,9 @@ def divide(stage: StageFile, refused: Refuse, good: Path, origin: Origin) -> Bad
                 name = f"partition {origin.partition}: {piece.name_of(row, order_by)}"
                 first = f"{name}: {found[row].message} ({found[row].reason})"
             rows += len(found)
+            if rows > LETTERS_MAX and stage.schema.on_bad_row == DEAD_LETTER:
+                message = f"more than LETTERS_MAX = {LETTERS_MAX} rows can never be sent: {first}"
+                raise BatchError(400, BAD_STAGE, message, "correct the query, or use onBadRow=skip")
             letters.write(piece, found)
             kept.write(_without(piece.batch, found))
     bad = BadRows(rows, first[:FIRST_LENGTH_MAX])
