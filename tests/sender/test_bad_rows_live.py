@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -19,11 +20,14 @@ from deltalake import DeltaTable
 from kit import arrow, outgoing, post, sender_of, until
 
 from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.errors import ConfigurationError
+from srmp_spark.spark.settings.letter_queues import check_letter_queue
+from srmp_spark.spark.settings.sink_options import parse_sink
 from srmp_spark.testing.queue_manager import RunningQueueManager
 
 URL = "http://127.0.0.1:9/msmq/private$/nowhere"
 FAILED = "private$/failed"
-KILLS = 5
+KILLS = 4
 ROWS = 3_000
 LONG = "l" * 250
 
@@ -206,3 +210,30 @@ def test_a_queue_for_letters_that_is_paused_or_deleted(tmp_path: Path) -> None:
         assert commit(api, "3", stage(api, "3", rows(6, 3), "skip")).json()["bad"] == 1
         assert list((running.data_dir / "stages").iterdir()) == []
         assert running.stop() == 0
+
+
+def test_a_token_that_may_only_send_sees_whether_the_queue_for_letters_is_there(
+    tmp_path: Path,
+) -> None:
+    secret = "0123456789abcdef0123456789abcdef"
+    config = tmp_path / "serve.toml"
+    digest = hashlib.sha256(secret.encode()).hexdigest()
+    config.write_text(
+        f'[[token]]\nname = "sink"\nsha256 = "{digest}"\nqueues = ["*"]\nverbs = ["enqueue"]\n'
+    )
+    config.chmod(0o600)
+    queues = [f"{FAILED}:transactional", "private$/plain"]
+    with RunningQueueManager(tmp_path / "qm", queues=queues, config=str(config)) as running:
+        for queue, problem in (
+            ("PRIVATE$\\Failed", None),
+            ("private$/plain", "has it as a queue that is not transactional"),
+            ("private$/none", "has no such queue"),
+        ):
+            given = {"queueManager": running.api, "destination": URL, "token": secret}
+            letters_to = {"onBadRow": "dead-letter", "deadLetterQueue": queue}
+            if problem is None:
+                check_letter_queue(parse_sink(given | letters_to))
+                continue
+            with pytest.raises(ConfigurationError, match=problem):
+                check_letter_queue(parse_sink(given | letters_to))
+            check_letter_queue(parse_sink(given | {"deadLetterQueue": queue}))
