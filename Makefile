@@ -103,7 +103,7 @@ docs-reference: setup ## docs/reference/*.md: options, columns, commands, keys, 
 	@PYTHONPATH="docs/site:$$PYTHONPATH" $(PYTHON) -m reference_pages
 
 docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md, MUSTS_WSRVCRM.md: each MUST of the documents and the tests that fail when it is broken
-	@$(PYTHON) -m tests.kit.musts
+	@$(PYTHON) -m tests.kit.musts_pages
 
 docs-guarantees: setup ## docs/GUARANTEES_TESTS.md: the tests behind each promise of docs/GUARANTEES.md
 	@$(PYTHON) -m tests.kit.guarantees
@@ -114,8 +114,8 @@ docs-pictures: setup ## docs/pictures/*.svg, from the descriptions in docs/site/
 grafana: setup ## conf/grafana.json, from the panels in docs/site/dashboard.py
 	@$(PYTHON) docs/site/dashboard.py
 
-musts-sabotage: setup ## break sentences of [MC-MQSRM] one by one: the tests that docs/MUSTS.md names for each must fail; five minutes
-	@$(PYTHON) -m tests.kit.musts_sabotage
+musts-sabotage: setup ## break the sentences of the MUST pages one by one: the tests that the pages name must fail; half an hour
+	@$(SHORT_JVM) $(PYTHON) -m tests.kit.mutants $(MUTANTS)
 
 bench: setup java ## measure against the targets; the last line is one JSON object; make bench WRITE=1 puts the figures into benchmarks/README.md
 	@$(PYTHON) -m benchmarks $(if $(WRITE),--write)

@@ -21,7 +21,12 @@ def read(xml: bytes | str, old: str = "", new: str = ""):
     text = xml if isinstance(xml, str) else xml.decode()
     changed = text.replace(old, new)
     assert not old or changed != text, f"{old!r} is not in the envelope"
-    return decode(b"text/xml", changed.encode())
+    message = decode(b"text/xml", changed.encode())
+    # One blank makes the envelope unlike Windows' layout, so that the XML reader reads it too.
+    assert decode(b"text/xml", changed.replace("</se:Envelope>", "</se:Envelope >").encode()) == (
+        message
+    )
+    return message
 
 
 def refused(xml: bytes, old: str = "", new: str = "") -> str:
@@ -168,7 +173,9 @@ def test_what_is_ignored():
         path=PATH.replace(
             "</path>", "<fwd/><from>x</from><relatesTo/><fault><code>1</code></fault></path>"
         ),
-        properties=PROPERTIES.replace("</properties>", "<inReplyTo>x</inReplyTo></properties>"),
+        properties=PROPERTIES.replace(
+            "</properties>", "<inReplyTo>x</inReplyTo><inReplyTo><y/></inReplyTo></properties>"
+        ),
         between='<services se:mustUnderstand="1"><new/></services>',
         msmq=MSMQ.replace("<App>", "<New>1</New><App>"),
         after='<unknown><deep/></unknown><durable/><x:y xmlns:x="urn:x"/>',
@@ -220,6 +227,21 @@ def test_services():
         "kept as text; the allow-list decides whether it is called"
     )
     assert (message.commitment_positive, message.commitment_negative) == (True, False)
+
+
+@pytest.mark.parametrize("asked", ["", "<positiveOnly/>", "<negativeOnly/>"])
+def test_each_child_of_services_is_optional(asked):
+    message = read(
+        envelope(
+            between='<services se:mustUnderstand="1"><commitmentReceiptRequest>'
+            f"<sendTo>http://a/msmq/r</sendTo>{asked}</commitmentReceiptRequest></services>"
+        )
+    )
+    assert not message.durable
+    assert message.delivery_receipt_to is None
+    assert message.commitment_receipt_to == "http://a/msmq/r"
+    assert message.commitment_positive == (asked == "<positiveOnly/>")
+    assert message.commitment_negative == (asked == "<negativeOnly/>")
 
 
 @pytest.mark.parametrize("request_", ["deliveryReceiptRequest", "commitmentReceiptRequest"])
@@ -414,11 +436,27 @@ def test_flags_by_presence():
     assert read(GOOD)[24:29] == (False,) * 5
 
 
+@pytest.mark.parametrize(
+    ("field", "before", "flag"),
+    [
+        ("journal", "<Correlation>", "<Journal/>"),
+        ("dead_letter", "<Correlation>", "<DeadLetter/>"),
+        ("trace", "<App>", "<Trace/>"),
+        ("first_in_transaction", "<SourceQm", "<Eod><First/></Eod>"),
+        ("last_in_transaction", "<SourceQm", "<Eod><Last/></Eod>"),
+    ],
+)
+def test_each_flag_stands_for_itself(field, before, flag):
+    message = read(GOOD, before, flag + before)
+    flags = ("journal", "dead_letter", "trace", "first_in_transaction", "last_in_transaction")
+    assert [name for name in flags if getattr(message, name)] == [field]
+
+
 def test_the_rest_of_msmq():
     rest = MSMQ.replace(
         "<App>",
         f"<ConnectorType>{GUID.upper()}</ConnectorType><Provider><Name>P</Name><Type>12</Type></Provider><Eod><ConnectorId>{GUID}</ConnectorId></Eod>"
-        "<DestinationMqf>a b</DestinationMqf><AdminMqf> </AdminMqf><ResponseMqf>\n "
+        "<DestinationMqf>a b</DestinationMqf><AdminMqf> d </AdminMqf><ResponseMqf>\n "
         "c\n</ResponseMqf><App>",
     )
     message = read(envelope(msmq=rest))
@@ -426,9 +464,10 @@ def test_the_rest_of_msmq():
     assert (message.provider_type, message.provider_name) == (12, "P")
     assert (message.destination_list, message.admin_list, message.response_list) == (
         ("a", "b"),
-        (),
+        ("d",),
         ("c",),
     )
+    assert read(envelope(msmq=rest.replace("> d <", "> <"))).admin_list == ()
     half = read(envelope(msmq=MSMQ.replace("<App>", "<Provider><Name>P</Name></Provider><App>")))
     assert (half.provider_type, half.provider_name) == (None, "P"), (
         "3.1.7.2.4 leaves out a type of 0"

@@ -26,8 +26,7 @@ class InResult:
         """Return the lines of this half of the table, as tuples of name, value and ``is right``."""
         ledger, verdict = self.ledger, self.verdict
         in_streams = sum(1 for _ in ledger.of_kind("stream"))
-        wanted = sum(entry.wants_receipt for entry in ledger.entries.values())
-        receipted = ledger.count("receipted_at")
+        missing = ledger.unreceipted()
         strangers = len(verdict.unexpected) + len(verdict.altered)
         return [
             ("sent", str(verdict.sent), verdict.sent == self.messages),
@@ -47,8 +46,14 @@ class InResult:
                 (
                     f"{ledger.stream_receipts} for {in_streams} stream messages, "
                     f"{ledger.delivery_receipts} delivery receipts"
+                    + "".join(f"; missing for {entry.kind} {entry.id}" for entry in missing[:3])
                 ),
-                receipted == wanted and not verdict.violations,
+                not missing,
+            ),
+            (
+                "rules broken",
+                "; ".join(verdict.violations[:3]) or "0",
+                not verdict.violations,
             ),
             ("killed with -9", ", ".join(self.kills), len(self.kills) == self.kills_planned),
             (

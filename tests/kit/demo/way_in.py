@@ -51,6 +51,12 @@ TRAFFIC_MAX = 180.0
 
 The traffic takes 35 s on a quiet machine. At the limit :class:`TimeoutError` ends the demo.
 """
+RECEIPTS_MAX = 60.0
+"""Longest time, in seconds, until every receipt has come after the last message was acknowledged.
+
+A receipt that was lost with its connection comes again after the first wait of ``--resend-table``.
+At the limit the demo goes on, and the closing table counts the receipts that are missing.
+"""
 LANDING_STALL_MAX = 180.0
 """Seconds without a new row, while rows are missing, after which the demo waits no longer."""
 PLAN = ((0.2, "queue manager"), (0.45, "Spark query"), (0.7, "queue manager"))
@@ -200,8 +206,19 @@ class WayIn:
             finally:
                 progress.cancel()
                 killer.cancel()
+            await self.receipts()
             if receipts.faults:
                 self.ledger.violation(f"at the order queue: {receipts.faults[:3]}")
+
+    async def receipts(self) -> None:
+        """Wait until receipts cover every message that asked for one, or :data:`RECEIPTS_MAX`.
+
+        The answer 200 comes first, and the delivery receipt of the same message some milliseconds
+        later, on a connection of its own.
+        """
+        deadline = time.monotonic() + RECEIPTS_MAX
+        while self.ledger.unreceipted() and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
 
     def bodies(self, count: int) -> Iterator[tuple[bytes, bool]]:
         """Yield ``count`` pairs (body of 14 bytes to 20 KB, whether the message is durable)."""

@@ -192,6 +192,14 @@ class Ledger:
             if kind in (None, entry.kind)
         )
 
+    def unreceipted(self) -> list[Entry]:
+        """Return the messages that asked for a receipt and have none, refused ones excepted."""
+        return [
+            entry
+            for entry in self.entries.values()
+            if entry.wants_receipt and entry.receipted_at is None and entry.refused is None
+        ]
+
     def of_kind(self, kind: Kind) -> Iterator[Entry]:
         """Yield the entries of one kind, in the order of their first sends."""
         return (entry for entry in self.entries.values() if entry.kind == kind)
