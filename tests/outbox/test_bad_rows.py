@@ -344,7 +344,7 @@ def test_a_letter_has_every_column(desk: Desk) -> None:
     ]
 
 
-@pytest.mark.parametrize("byte", [b"x", b'"', b"\n", b"\x00", "é".encode()])
+@pytest.mark.parametrize("byte", [b"x", b'"', b"\n", b"\x00", "é".encode(), "😀".encode()])
 def test_a_letter_fits_into_a_message(desk: Desk, byte: bytes) -> None:
     """What does not fit is cut, and its length is told."""
     body = byte * (2 * BODY_MAX // len(byte))
@@ -357,6 +357,25 @@ def test_a_letter_fits_into_a_message(desk: Desk, byte: bytes) -> None:
     kept = letter["row"].get("body") or base64.b64decode(letter["row"]["body_base64"]).decode()
     assert body.decode().startswith(kept)
     assert len(kept) > 500_000
+
+
+@pytest.mark.parametrize("before", range(8))
+@pytest.mark.parametrize("one", ["\x01", '"', "é", "😀", "x"])
+def test_a_value_is_cut_between_characters(one: str, before: int) -> None:
+    text = "x" * before + one * 100
+    shown, is_whole = bad_row_letters._fitting("body", text, 60)
+    assert not is_whole
+    assert text.startswith(shown["body"])
+    size = len(bad_row_letters._json(shown))
+    assert 60 - bad_row_letters.ESCAPE_BYTES_MAX < size <= 60
+
+
+@pytest.mark.parametrize("room", range(60, 68))
+def test_bytes_are_cut_to_whole_base64(room: int) -> None:
+    shown, is_whole = bad_row_letters._fitting("body", b"\xff" * 100, room)
+    assert not is_whole
+    assert set(base64.b64decode(shown["body_base64"], validate=True)) == {0xFF}
+    assert room - 4 < len(bad_row_letters._json(shown)) <= room
 
 
 def test_columns_beyond_the_room_for_values_are_named(

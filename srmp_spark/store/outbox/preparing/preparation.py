@@ -227,6 +227,8 @@ class Preparation:
         bad = BadRowFiles(fate)
         for partition, file in files:
             bad.add(partition, file.path)
+        size = sum(file.bytes for _, file in bad.letters)
+        self._database.check_room(size, size, "the letters about bad rows of this commit")
         sources = source_numbers(self._database, self._last)
         wants_letters = self._on_conflict == DEAD_LETTER
         scan, identities = yield from self._new_scan(files, sources, wants_letters=wants_letters)

@@ -47,6 +47,9 @@ VALUES_BYTES_MAX = 1_048_576
 """Largest size of all values but the body, in bytes. Columns of ``orderBy`` beyond it are left out.
 """
 
+ESCAPE_BYTES_MAX = 6
+"""Largest number of bytes that one character has in JSON: ``\\u0001``."""
+
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -132,11 +135,20 @@ def _length(value: object) -> int:
 
 def _fitting(name: str, value: bytes | str, room: int) -> tuple[dict[str, Any], bool]:
     """Return as much of a value as fits into ``room`` bytes of JSON, and whether it is whole."""
-    length = min(len(value), room)
-    while len(shown := _json(_shown(name, value, length))) > room:
-        # The length of the text in JSON grows with the text.
-        length = min(length - 1, length * room // len(shown))
-    return _shown(name, value, length), length == len(value)
+    shown = _shown(name, value, room)
+    if len(_json(shown)) <= room:
+        return shown, len(value) <= room
+    if _text_of(value) is None:
+        return _shown(name, value, (room - len(f'{{"{name}_base64":""}}')) // 4 * 3), False
+    ((key, text),) = shown.items()
+    # The JSON of the text is cut, and then the rest of an escape or of a character.
+    left = _json(text)[: room - len(_json({key: ""})) + 1]
+    for cut in range(ESCAPE_BYTES_MAX + 1):
+        try:
+            return {key: json.loads(left[: len(left) - cut] + b'"')}, False
+        except ValueError:  # noqa: PERF203  # a few attempts for a body that does not fit
+            continue
+    raise AssertionError(f"{left[-20:]!r} is no JSON")
 
 
 def _shown(name: str, value: object, length_max: int) -> dict[str, Any]:
@@ -155,7 +167,9 @@ def _shown(name: str, value: object, length_max: int) -> dict[str, Any]:
     return {name: str(value)}
 
 
-def _text_of(value: bytes) -> str | None:
+def _text_of(value: bytes | str) -> str | None:
+    if isinstance(value, str):
+        return value
     try:
         text = value.decode()
     except UnicodeDecodeError:

@@ -143,7 +143,8 @@ def divide(stage: StageFile, refused: Refuse, good: Path, origin: Origin) -> Bad
     rows, first = 0, ""
     letters = _Letters(stage, beside(good, LETTERS_ENDING), origin)
     with _Stream(good, stage.arrow_schema) as kept, letters:
-        for piece in stage.slices():
+        # The check of the stage ended with the first bad row, so the rest was not validated.
+        for piece in stage.slices(validate=True):
             found = refused(piece)
             if found and not rows:
                 row = min(found)
