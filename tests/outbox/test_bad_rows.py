@@ -230,6 +230,14 @@ def test_skipped_rows_are_counted_and_named(desk: Desk, sizes: None) -> None:
     assert bodies(desk.read(A)) == [b"good 1", b"good 3"]
 
 
+def test_a_value_of_a_row_makes_no_line_of_the_log(desk: Desk) -> None:
+    result = desk.send([bad(1, delivery="a\nsender.dead rows=7"), bad(2, label="l")], **SKIP)
+    assert result.first_bad.isprintable()
+    result = desk.send([good(1, delivery="a\nsender.dead " + "x" * 5_000)], batch="2", **SKIP)
+    assert "got a\ufffdsender.dead x" in result.first_bad
+    assert len(result.first_bad) == bad_rows.FIRST_LENGTH_MAX
+
+
 def test_nothing_but_bad_rows(desk: Desk) -> None:
     assert desk.send([bad(1), bad(2)], **LETTERS)[:4] == (0, 0, 0, 2)
     assert desk.send([bad(1), bad(2)], batch="2", **SKIP)[:4] == (0, 0, 0, 2)

@@ -224,11 +224,7 @@ class Preparation:
             [file.schema.dead_letter_queue for _, file in files], "dead_letter_queue"
         )
         fate = _only([file.schema.on_bad_row for _, file in files], "on_bad_row") or FAIL
-        bad = BadRowFiles(fate)
-        for partition, file in files:
-            bad.add(partition, file.path)
-        size = sum(file.bytes for _, file in bad.letters)
-        self._database.check_room(size, size, "the letters about bad rows of this commit")
+        bad = self._bad_rows(files, fate)
         sources = source_numbers(self._database, self._last)
         wants_letters = self._on_conflict == DEAD_LETTER
         scan, identities = yield from self._new_scan(files, sources, wants_letters=wants_letters)
@@ -277,6 +273,15 @@ class Preparation:
             yield
         yield from self._pack_bad_rows(bad, sources)
         self.result = CommitResult(scan.rows - known - conflicts, known, conflicts, *bad.bad)
+
+    def _bad_rows(self, files: Files, fate: str) -> BadRowFiles:
+        """Return the bad rows that were taken out of the stages, and check the room for letters."""
+        bad = BadRowFiles(fate)
+        for partition, file in files:
+            bad.add(partition, file.path)
+        size = sum(file.bytes for _, file in bad.letters)
+        self._database.check_room(size, size, "the letters about bad rows of this commit")
+        return bad
 
     def _new_scan(
         self, files: Files, sources: SourceId, *, wants_letters: bool

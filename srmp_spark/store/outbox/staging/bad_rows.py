@@ -156,7 +156,9 @@ def divide(stage: StageFile, refused: Refuse, good: Path, origin: Origin) -> Bad
                 raise BatchError(400, BAD_STAGE, message, "correct the query, or use onBadRow=skip")
             letters.write(piece, found)
             kept.write(_without(piece.batch, found))
-    bad = BadRows(rows, first[:FIRST_LENGTH_MAX])
+    # The text has values of the row, and is written to log lines.
+    shown = "".join(each if each.isprintable() else "\ufffd" for each in first[:FIRST_LENGTH_MAX])
+    bad = BadRows(rows, shown)
     summary = json.dumps(bad._asdict()).encode()
     write_durably(beside(good, SUMMARY_ENDING), summary, sync_folder=False)
     sync_directory(good.parent)
