@@ -97,7 +97,7 @@ class FindBatchResult:
 class BatchResult:
     """Answers :class:`CommitBatch` and :class:`FindBatchResult` with numbers of rows.
 
-    :class:`.preparation.CommitResult` describes the fields.
+    :class:`.prepared.CommitResult` describes the fields.
     """
 
     new: int

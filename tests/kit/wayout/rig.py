@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 class Batch:
     """A batch to be committed, with rows for queues: queue → names of its rows.
 
-    It stands in for :class:`~srmp_spark.store.outbox.preparing.preparation.Prepared`.
+    It stands in for :class:`~srmp_spark.store.outbox.preparing.prepared.Prepared`.
     """
 
     rows: Mapping[QueueKey, Sequence[str]]

@@ -122,7 +122,7 @@ _log = logging.getLogger(__name__)
 class ForwardedBatch:
     """Stores some rows of the log as outgoing messages, together with the cursor of the log.
 
-    The class has the interface of :class:`~.preparation.Prepared`.
+    The class has the interface of :class:`~.prepared.Prepared`.
     """
 
     stages: Sequence[StageRow] = ()
