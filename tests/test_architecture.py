@@ -169,7 +169,6 @@ LONGER_FUNCTIONS = {
     "store/outbox/messages/packed_group.py messages_of": "one pass over each outgoing row; calls "
     "cost",
     "store/outbox/staging/row_checks.py check_rows": "one pass over each staged row; calls cost",
-    "store/outbox/preparing/preparation.py _prepare": "one transaction, step after step",
     "queue_manager/sender/process.py run": "starts and ends the parts of the process in order",
     "queue_manager/sender/dispatcher.py __init__": "the state of the dispatcher, with its meaning",
     "queue_manager/puller/puller.py __init__": "the state of a subscription, with its meaning",

@@ -159,6 +159,13 @@ EVENTS: tuple[LogEvent, ...] = (
         fields=("application", "batch", "new", "known", "conflicts"),
     ),
     LogEvent(
+        "sink.bad_rows",
+        "Rows of a batch can never be sent. The rest of the batch is sent. The line says what "
+        "became of these rows, and names the first of them with its problem.",
+        "Correct the query or its source. With `onBadRow=dead-letter` the queue has a letter "
+        "about each row: read docs/poison-rows.md.",
+    ),
+    LogEvent(
         "sink.conflicts",
         "Rows of a batch have a key or source position that was sent before with other content. "
         "The line says what became of them.",

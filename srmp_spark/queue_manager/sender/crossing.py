@@ -66,8 +66,13 @@ class StageAdded:
     stage: str
     """Identifier of the stage, by which a commit names the stage."""
     rows: int
+    """Number of rows that the client sent, with the bad ones."""
     warning: str | None
     """The problem of the queue that the stage names for dead letters, or ``None``."""
+    bad: int = 0
+    """Number of rows that can never be sent, and were taken out."""
+    first_bad: str = ""
+    """Text that names the first of these rows, and its problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +99,14 @@ class FindBatchResult:
 class BatchResult:
     """Answers :class:`CommitBatch` and :class:`FindBatchResult` with numbers of rows.
 
-    :class:`.preparation.CommitResult` describes the fields.
+    :class:`.prepared.CommitResult` describes the fields.
     """
 
     new: int
     known: int
     conflicts: int
+    bad: int = 0
+    first_bad: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ from srmp_spark.srmp.sending.outgoing_states import OutgoingState
 from srmp_spark.srmp.sending.sender import RECORDS_MAX, Sender
 from srmp_spark.store.outbox.messages.packed_group import BatchPart
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered, Prepared
+from srmp_spark.store.outbox.preparing.prepared import CommitResult, Numbered, Prepared
 from srmp_spark.store.outbox.tables.sessions import SessionRow
 
 PROBE_ROWS = 1

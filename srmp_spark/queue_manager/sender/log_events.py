@@ -55,6 +55,12 @@ EVENTS: tuple[LogEvent, ...] = (
         fields=("queue", "epoch", "first", "last", "rows"),
     ),
     LogEvent(
+        "outbox.bad_rows",
+        "Rows of a batch can never be sent. The sink's option `onBadRow` decided about them, and "
+        "the rest of the batch is sent.",
+        "Read `sink.bad_rows` on this page.",
+    ),
+    LogEvent(
         "outbox.conflicts",
         "Rows of a batch have a key or source position that was committed before with other "
         "content. The sink's option decided about them.",

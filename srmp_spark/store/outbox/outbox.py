@@ -56,12 +56,8 @@ from srmp_spark.store.outbox.messages.dead_letter_counts import DeadLetterCounts
 from srmp_spark.store.outbox.messages.live import SentRun
 from srmp_spark.store.outbox.messages.waiting import UnreadableRowsError, WaitingMessages
 from srmp_spark.store.outbox.preparing.leftovers import delete_leftovers
-from srmp_spark.store.outbox.preparing.preparation import (
-    CommitResult,
-    Numbered,
-    Preparation,
-    stage_set,
-)
+from srmp_spark.store.outbox.preparing.preparation import Preparation, stage_set
+from srmp_spark.store.outbox.preparing.prepared import CommitResult, Numbered
 from srmp_spark.store.outbox.preparing.respelled import respell
 from srmp_spark.store.outbox.stage_file import write_rows
 from srmp_spark.store.outbox.staging.loops import Loops, OwnQueues
@@ -83,6 +79,14 @@ from srmp_spark.store.outbox.tables.sessions import (
 
 SORTING_DIRECTORY = "sorting"
 """Folder below ``stages`` with the buckets of the batch that is put in order."""
+
+_RESULT = (
+    "SELECT new, known, coalesce(conflicts, 0), coalesce(rows, 0), coalesce(first, '') "
+    "FROM batches LEFT JOIN batch_conflicts AS c ON c.batch_no = no "
+    "LEFT JOIN batch_bad_rows AS b ON b.batch_no = no "
+    "WHERE committed AND application = ? AND batch = ?"
+)
+"""Statement for the result of a batch, as the fields of :class:`.CommitResult`."""
 
 _log = logging.getLogger(__name__)
 
@@ -302,10 +306,7 @@ class Outbox:
         while another batch is prepared.
         """
         row = self._connection.execute(
-            "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE "
-            "batch_no = no), 0) FROM batches "
-            "WHERE committed AND application = ? AND batch = ? AND stages = ?",
-            (application, batch, stage_set(stages)),
+            f"{_RESULT} AND stages = ?", (application, batch, stage_set(stages))
         ).fetchone()
         if row is not None:
             return CommitResult(*row)
@@ -335,10 +336,7 @@ class Outbox:
         Return ``None`` if the batch was not committed, or so long ago that it is forgotten.
         """
         row = self._connection.execute(
-            "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE "
-            "batch_no = no), 0) FROM batches "
-            "WHERE committed AND application = ? AND batch = ? ORDER BY no DESC LIMIT 1",
-            (application, batch),
+            f"{_RESULT} ORDER BY no DESC LIMIT 1", (application, batch)
         ).fetchone()
         return None if row is None else CommitResult(*row)
 
