@@ -1,0 +1,163 @@
+"""README's section about XML and examples/quick_delta.py, run as they stand: broken messages, a stop, a crash, a lost checkpoint."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from page_commands import ROOT, Terminal
+from test_page_commands import PIPELINE_PAGE, PIPELINE_SECTION, run_of
+
+from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.testing.queue_handle import QueueHandle
+
+EXAMPLE = ROOT / "examples" / "quick_delta.py"
+LINES_MAX = 100
+SECONDS = 120.0
+ORDERS, REPLIES = "private$/orders", "private$/replies"
+
+
+def order(number: str, quantity: object, **more: str) -> bytes:
+    parts = {"id": number, "quantity": str(quantity), **more}
+    return (
+        "<order>" + "".join(f"<{name}>{text}</{name}>" for name, text in parts.items()) + "</order>"
+    ).encode()
+
+
+class Pipeline:
+    """The folder of a reader: the example, and what it has made."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.folder = terminal.folder
+        self.terminal = terminal
+        self.client = QueueManagerClient(f"http://127.0.0.1:{terminal.port(8081)}")
+        self.example = self.folder / "examples" / "quick_delta.py"
+        self.example.parent.mkdir()
+        self.write(EXAMPLE.read_text())
+
+    def write(self, text: str) -> None:
+        self.example.write_text(self.terminal.moved(text))
+
+    def send(self, *bodies: bytes) -> None:
+        messages = [{"body_base64": base64.b64encode(body).decode()} for body in bodies]
+        self.client.send(ORDERS, messages)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(self.example), *arguments],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def once(self) -> str:
+        """One run with ``--once``; what it printed."""
+        process = self.start("--once")
+        printed, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, errors[-3000:]
+        return printed
+
+    def state(self) -> tuple[dict[str, Any], dict[int, str], list[tuple[str, str]]]:
+        """Each order's quantity, the reason of each message in quarantine, and the replies in order.
+
+        Fails if a row is there twice.
+        """
+        orders, poison = self._rows("orders"), self._rows("quarantine")
+        quantities = {row["id"]: row["quantity"] for row in orders}
+        reasons = {row["sequence"]: row["reason"] for row in poison}
+        assert (len(quantities), len(reasons)) == (len(orders), len(poison))
+        return quantities, reasons, self.replies()
+
+    def replies(self) -> list[tuple[str, str]]:
+        queue = QueueHandle(REPLIES, "", self.client)
+        return [(row["label"], " ".join(row["body_text"].split())) for row in queue.rows()]
+
+    def settled(self, replies: int) -> tuple[dict[str, Any], dict[int, str], list[tuple[str, str]]]:
+        """The state when nothing is left to send and ``replies`` have arrived."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            (out,) = self.client.status()["outgoing"]
+            waits = out["queued"] + out["awaiting_stream_receipt"] + out["in_doubt"]
+            if not waits and len(self.replies()) >= replies:
+                return self.state()
+            assert time.monotonic() < deadline, (out, self.replies())
+            time.sleep(0.1)
+
+    def _rows(self, table: str) -> list[dict[str, Any]]:
+        return deltalake.DeltaTable(self.folder / "lake" / table).to_pyarrow_table().to_pylist()
+
+
+def accepted(number: str) -> tuple[str, str]:
+    return number, f"<reply> <id>{number}</id> <state>accepted</state> </reply>"
+
+
+@pytest.mark.spark
+def test_the_pipeline_of_readme(
+    tmp_path: Path, jvm: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in {"PYSPARK_PYTHON": sys.executable, **jvm}.items():
+        monkeypatch.setenv(variable, value)
+    with Terminal(tmp_path / "here") as terminal:
+        pipeline = Pipeline(terminal)
+        for step in [*run_of("README.md", PIPELINE_SECTION), *run_of(PIPELINE_PAGE)]:
+            terminal.run(step)
+        first = ({"A-1": 2}, {2: "not the XML of an order"}, [accepted("A-1")])
+        assert pipeline.settled(1) == first
+
+        # It runs on, and receives what no pipeline should stop at.
+        running = pipeline.start()
+        pipeline.send(
+            order("A-1", 5),
+            b"\x00\xff\xfe\x80",
+            b"hello",
+            "<?xml version='1.0' encoding='utf-16'?><order><id>Ä</id><quantity>1</quantity></order>".encode("utf-16"),
+            b"<order><id>A-3</id>",
+            b"<order><quantity>1</quantity></order>",
+            order("A-4", 0),
+            order("A-1", 7),
+            order("A&amp;5", 1, price="9.999"),
+        )  # fmt: skip
+        after = pipeline.settled(5)
+        quantities = {"A-1": 7, "Ä": 1, "A&5": 1}
+        assert after[0] == quantities
+        print(after)
+        running.send_signal(signal.SIGINT)
+        printed, errors = running.communicate(timeout=SECONDS)
+        assert running.returncode == 0, errors[-3000:]
+        assert "into quarantine" in printed
+
+        # Killed after the tables were written and before Spark noted it: the batch runs again.
+        commits = pipeline.folder / "lake" / "checkpoint" / "commits"
+        last = max(
+            (path for path in commits.iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
+        )
+        last.unlink()
+        (commits / f".{last.name}.crc").unlink(missing_ok=True)
+        assert f"batch {last.name}:" in pipeline.once()
+        assert pipeline.settled(5) == after
+
+        # The checkpoint is lost, and every message is read once more.
+        shutil.rmtree(pipeline.folder / "lake" / "checkpoint")
+        pipeline.write(
+            EXAMPLE.read_text().replace(
+                '.option("queue", QUEUE)',
+                '.option("queue", QUEUE).option("startingOffsets", "earliest")',
+            )
+        )
+        assert "batch 0: " in pipeline.once()
+        assert pipeline.settled(5) == after
+
+
+def test_the_example_is_short_enough_to_be_read() -> None:
+    assert len(EXAMPLE.read_text().splitlines()) <= LINES_MAX
