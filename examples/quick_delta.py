@@ -36,7 +36,9 @@ spark = configure_spark_with_delta_pip(
     SparkSession.builder.appName("quick_delta")
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-    .config("spark.sql.shuffle.partitions", "2")  # for one machine; Spark's default is 200
+    # For small tables on one machine; Spark's defaults, 200 and 50, are for a cluster.
+    .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.databricks.delta.snapshotPartitions", "2")
 ).getOrCreate()
 
 # `application` stays the same for ever: by it a reply is known, even if the checkpoint is lost.
@@ -47,9 +49,10 @@ reply = SrmpSink(
 
 def merge(path: str, rows: DataFrame, key: list[str], newer: str | None = None) -> None:
     """Insert rows whose key the table lacks. Replace a known row if the condition `newer` holds."""
-    table = DeltaTable.createIfNotExists(spark).location(path).addColumns(rows.schema).execute()
+    if not DeltaTable.isDeltaTable(spark, path):
+        rows.limit(0).write.format("delta").save(path)
     same = " AND ".join(f"table.{name} = new.{name}" for name in key)
-    merging = table.alias("table").merge(rows.alias("new"), same)
+    merging = DeltaTable.forPath(spark, path).alias("table").merge(rows.alias("new"), same)
     if newer is not None:
         merging = merging.whenMatchedUpdateAll(newer)
     merging.whenNotMatchedInsertAll().execute()
@@ -94,6 +97,4 @@ try:
 except KeyboardInterrupt:
     query.stop()
 spark.read.format("delta").load(ORDERS).drop(*MESSAGE[:3], "arrived_at").orderBy("id").show()
-spark.read.format("delta").load(QUARANTINE).select("sequence", "label", "reason").show(
-    truncate=False
-)
+spark.read.format("delta").load(QUARANTINE).select("sequence", "reason").show(truncate=False)

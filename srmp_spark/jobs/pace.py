@@ -151,6 +151,7 @@ class Tally:
             if len(self._marks) > 1 and now - self._marks[-2][0] < 1.0:
                 self._marks.pop()
             self._marks.append((now, self._rows))
+            self._forget(now)
 
     def show(self, waiting: int | None) -> None:
         """Show the progress. ``waiting`` rows wait; ``None`` if their number is not known."""
@@ -175,14 +176,18 @@ class Tally:
             elif self._batches != self._logged_batches:
                 self._tell(now)
 
+    def _forget(self, now: float) -> None:
+        """Drop the marks that the speed at the time ``now`` does not need."""
+        while len(self._marks) > 1 and self._marks[1][0] <= now - SPEED_SECONDS:
+            self._marks.popleft()
+
     def _tell(self, now: float) -> None:
         self._logged_at, self._logged_batches = now, self._batches
         self._log(self.text(now))
 
     def text(self, now: float) -> str:
         """Return the line at the time ``now``."""
-        while len(self._marks) > 1 and self._marks[1][0] <= now - SPEED_SECONDS:
-            self._marks.popleft()
+        self._forget(now)
         since, rows = self._marks[0]
         seconds = now - since
         speed = (self._rows - rows) / seconds if seconds > 0 else 0.0

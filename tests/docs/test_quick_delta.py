@@ -45,7 +45,9 @@ class Pipeline:
         self.write(EXAMPLE.read_text())
 
     def write(self, text: str) -> None:
-        self.example.write_text(self.terminal.moved(text))
+        # The JVM of the tests lives in another folder than the program.
+        here = text.replace('"./lake/', f'"{self.folder}/lake/')
+        self.example.write_text(self.terminal.moved(here))
 
     def send(self, *bodies: bytes) -> None:
         messages = [{"body_base64": base64.b64encode(body).decode()} for body in bodies]

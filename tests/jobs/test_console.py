@@ -9,8 +9,9 @@ import os
 import struct
 import termios
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from srmp_spark.jobs.console import LINE_SECONDS, Console, ConsoleHandler
@@ -27,14 +28,45 @@ class Clock:
         return self.now
 
 
+class Screen:
+    """The other side of a terminal."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._shown = bytearray()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with suppress(OSError):  # the end of a terminal
+            while got := os.read(self._descriptor, 10_000):
+                self._shown += got
+
+    def close(self) -> None:
+        self._reader.join()
+        os.close(self._descriptor)
+
+    def lines(self) -> list[str]:
+        return screen(self._shown.decode())
+
+    def shows(self, lines: list[str]) -> bool:
+        """Whether these are its lines, soon."""
+        end = time.monotonic() + 10
+        while self.lines() != lines and time.monotonic() < end:
+            time.sleep(0.01)
+        assert self.lines() == lines
+        return True
+
+
 @contextmanager
-def a_terminal() -> Iterator[tuple[TextIO, int]]:
-    """A file that is a terminal of 60 columns, and the descriptor that reads what it shows."""
+def a_terminal() -> Iterator[tuple[TextIO, Screen]]:
+    """A file that is a terminal of 60 columns, and what it shows."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
+    seen = Screen(ours)
     with os.fdopen(theirs, "w") as file:
-        yield file, ours
-    os.close(ours)
+        yield file, seen
+    seen.close()
 
 
 def screen(shown: str) -> list[str]:
@@ -54,7 +86,7 @@ def screen(shown: str) -> list[str]:
 
 
 def test_a_terminal_shows_one_line_of_progress_and_the_other_lines_above_it() -> None:
-    with a_terminal() as (file, ours):
+    with a_terminal() as (file, seen):
         console = Console.of(file)
         assert console.is_terminal
         handler = ConsoleHandler(file)
@@ -65,35 +97,20 @@ def test_a_terminal_shows_one_line_of_progress_and_the_other_lines_above_it() ->
         console.progress("3 rows", 0.2)
         console.end_progress()
         console.say("the end")
-        assert screen(os.read(ours, 10_000).decode()) == [
-            "a warning",
-            "a line of the JVM",
-            "3 rows",
-            "the end",
-            "",
-        ]
+        assert seen.shows(["a warning", "a line of the JVM", "3 rows", "the end", ""])
 
 
 def test_a_line_of_progress_is_never_as_wide_as_the_terminal() -> None:
     """It would wrap, and the next one would not take its place."""
-    with a_terminal() as (file, ours):
+    with a_terminal() as (file, seen):
         Console.of(file).progress("x" * 200, 0.0)
-        assert screen(os.read(ours, 10_000).decode()) == ["x" * (WIDTH - 1)]
+        assert seen.shows(["x" * (WIDTH - 1)])
 
 
 def test_bar_and_lines_of_many_threads_do_not_tear_each_other() -> None:
-    with a_terminal() as (file, ours):
+    with a_terminal() as (file, seen):
         bar = Bar(100, file)
         texts = [f"thread {n} " + "y" * 20 for n in range(4)]
-        shown = bytearray()
-        end = threading.Event()
-
-        def read() -> None:
-            while not end.is_set():
-                shown.extend(os.read(ours, 10_000))
-
-        reader = threading.Thread(target=read)
-        reader.start()
         threads = [
             threading.Thread(target=lambda t=text: [Console.of(file).say(t) for _ in range(25)])
             for text in texts
@@ -105,10 +122,7 @@ def test_bar_and_lines_of_many_threads_do_not_tear_each_other() -> None:
         for thread in threads:
             thread.join()
         bar.close()
-        end.set()
-        Console.of(file).say("last")
-        reader.join()
-    lines = screen(shown.decode())
+    lines = seen.lines()
     assert {line for line in lines if line.startswith("thread")} == set(texts)
     assert sum(line.startswith("thread") for line in lines) == 100
     assert sum(line.startswith("[####") for line in lines) == 1
@@ -116,7 +130,7 @@ def test_bar_and_lines_of_many_threads_do_not_tear_each_other() -> None:
 
 def test_the_tally_on_a_terminal_says_how_fast_and_how_many_wait() -> None:
     clock = Clock()
-    with a_terminal() as (file, ours):
+    with a_terminal() as (file, seen):
         tally = Tally(file, lambda _: None, clock)
         with tally.batch() as done:
             clock.now += 2.0
@@ -125,7 +139,7 @@ def test_the_tally_on_a_terminal_says_how_fast_and_how_many_wait() -> None:
         clock.now += 3.0
         tally.show(1_000)
         text = "500 rows  1 batch  100 rows/s  1,000 rows wait (10 s)"
-        assert screen(os.read(ours, 10_000).decode()) == [text]
+        assert seen.shows([text])
         with tally.batch():
             clock.now += 4.0
             assert tally.text(clock.now).endswith("1,000 rows wait (18 s)  a batch runs for 4 s")

@@ -174,7 +174,7 @@ def test_a_job_that_spark_fails_shows_what_was_hidden(
     monkeypatch: pytest.MonkeyPatch, at_start: bool
 ) -> None:
     code, printed, _ = a_job(monkeypatch, RuntimeError("no class Delta"), at_start=at_start)
-    assert code == ExitCode.FAILED
+    assert code == ExitCode.CHECK_FAILED
     assert printed.splitlines()[-2:] == [CHATTER, "replay: no class Delta"]
 
 
@@ -217,7 +217,7 @@ def test_a_jvm_that_does_not_start_is_told_with_what_it_printed(
         env=environment | {"JAVA_HOME": str(tmp_path / "java"), "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    assert done.returncode == ExitCode.FAILED
+    assert done.returncode == ExitCode.CHECK_FAILED
     assert "Error: Could not create the Java Virtual Machine." in done.stderr
     assert done.stderr.splitlines()[-1].startswith("replay: [JAVA_GATEWAY_EXITED]")
     assert json.loads(done.stdout)["status"] == "failed"
