@@ -1,8 +1,7 @@
 """Read XML orders from a queue, keep each one once in a Delta table, and answer it.
 
-Copy this file, then change ORDER and REASON for your own messages. `python quick_delta.py` runs
-until Ctrl-C, `python quick_delta.py --once` reads what is there and ends. Both go on where the last
-run stopped, also after kill -9, and neither makes a row or a reply twice.
+Copy this file, then change ORDER and REASON for your own messages. It runs until Ctrl-C; --once
+reads what is there and ends. A new start goes on where the last run stopped, also after kill -9.
 """
 
 import sys
@@ -73,7 +72,7 @@ def write(batch: DataFrame, number: int) -> None:
     # The reply comes last: whoever receives it can rely on the table.
     body = F.to_xml(F.struct("id", F.lit("accepted").alias("state")), {"rowTag": "reply"})
     reply(orders.select(*MESSAGE, body.alias("body"), F.col("id").alias("label")), number)
-    print(f"batch {number}: {orders.count()} orders, {poison.count()} into quarantine", flush=True)
+    print(f"batch {number}: orders {orders.count()}, quarantine {poison.count()}", flush=True)
     rows.unpersist()
 
 
@@ -98,3 +97,4 @@ except KeyboardInterrupt:
     query.stop()
 spark.read.format("delta").load(ORDERS).drop(*MESSAGE[:3], "arrived_at").orderBy("id").show()
 spark.read.format("delta").load(QUARANTINE).select("sequence", "reason").show(truncate=False)
+spark.stop()

@@ -42,6 +42,7 @@ class Pipeline:
         self.client = QueueManagerClient(f"http://127.0.0.1:{terminal.port(8081)}")
         self.example = self.folder / "examples" / "quick_delta.py"
         self.example.parent.mkdir()
+        self.running: subprocess.Popen[str] | None = None
         self.write(EXAMPLE.read_text())
 
     def write(self, text: str) -> None:
@@ -53,8 +54,8 @@ class Pipeline:
         messages = [{"body_base64": base64.b64encode(body).decode()} for body in bodies]
         self.client.send(ORDERS, messages)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    def start(self, *arguments: str) -> None:
+        self.running = subprocess.Popen(
             [sys.executable, str(self.example), *arguments],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -65,10 +66,14 @@ class Pipeline:
 
     def once(self) -> str:
         """One run with ``--once``; what it printed."""
-        process = self.start("--once")
-        printed, errors = process.communicate(timeout=SECONDS)
-        assert process.returncode == 0, errors[-3000:]
-        return printed
+        self.start("--once")
+        return self.ended()
+
+    def stop(self) -> str:
+        """Ctrl-C; what the process printed."""
+        assert self.running is not None
+        self.running.send_signal(signal.SIGINT)
+        return self.ended()
 
     def state(self) -> tuple[dict[str, Any], dict[int, str], list[tuple[str, str]]]:
         """Each order's quantity, the reason of each message in quarantine, and the replies in order.
@@ -93,15 +98,26 @@ class Pipeline:
             waits = out["queued"] + out["awaiting_stream_receipt"] + out["in_doubt"]
             if not waits and len(self.replies()) >= replies:
                 return self.state()
+            assert self.running is None or self.running.poll() is None, self.ended()
             assert time.monotonic() < deadline, (out, self.replies())
             time.sleep(0.1)
+
+    def ended(self) -> str:
+        """What the process that runs, or ran, has printed."""
+        assert self.running is not None
+        running, self.running = self.running, None
+        printed, errors = running.communicate(timeout=SECONDS)
+        assert running.returncode == 0, errors[-3000:]
+        return printed
 
     def _rows(self, table: str) -> list[dict[str, Any]]:
         return deltalake.DeltaTable(self.folder / "lake" / table).to_pyarrow_table().to_pylist()
 
 
 def accepted(number: str) -> tuple[str, str]:
-    return number, f"<reply> <id>{number}</id> <state>accepted</state> </reply>"
+    return number.replace(
+        "&amp;", "&"
+    ), f"<reply> <id>{number}</id> <state>accepted</state> </reply>"
 
 
 @pytest.mark.spark
@@ -118,7 +134,7 @@ def test_the_pipeline_of_readme(
         assert pipeline.settled(1) == first
 
         # It runs on, and receives what no pipeline should stop at.
-        running = pipeline.start()
+        pipeline.start()
         pipeline.send(
             order("A-1", 5),
             b"\x00\xff\xfe\x80",
@@ -131,33 +147,34 @@ def test_the_pipeline_of_readme(
             order("A&amp;5", 1, price="9.999"),
         )  # fmt: skip
         after = pipeline.settled(5)
-        quantities = {"A-1": 7, "Ä": 1, "A&5": 1}
-        assert after[0] == quantities
-        print(after)
-        running.send_signal(signal.SIGINT)
-        printed, errors = running.communicate(timeout=SECONDS)
-        assert running.returncode == 0, errors[-3000:]
-        assert "into quarantine" in printed
+        unreadable = "not the XML of an order"
+        assert after == (
+            {"A-1": 7, "Ä": 1, "A&5": 1},
+            {2: unreadable, 4: "the body is not text", 5: unreadable, 7: unreadable, 8: "no id",
+             9: "no positive quantity"},
+            [accepted(number) for number in ("A-1", "A-1", "Ä", "A-1", "A&amp;5")],
+        )  # fmt: skip
+        pipeline.stop()
 
         # Killed after the tables were written and before Spark noted it: the batch runs again.
-        commits = pipeline.folder / "lake" / "checkpoint" / "commits"
+        checkpoint = pipeline.folder / "lake" / "checkpoint"
         last = max(
-            (path for path in commits.iterdir() if path.name.isdigit()), key=lambda p: int(p.name)
+            int(path.name) for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()
         )
-        last.unlink()
-        (commits / f".{last.name}.crc").unlink(missing_ok=True)
-        assert f"batch {last.name}:" in pipeline.once()
+        for name in (f"{last}", f".{last}.crc"):
+            (checkpoint / "commits" / name).unlink(missing_ok=True)
+        assert f"batch {last}: orders 4, quarantine 5" in pipeline.once()
         assert pipeline.settled(5) == after
 
         # The checkpoint is lost, and every message is read once more.
-        shutil.rmtree(pipeline.folder / "lake" / "checkpoint")
+        shutil.rmtree(checkpoint)
         pipeline.write(
             EXAMPLE.read_text().replace(
                 '.option("queue", QUEUE)',
                 '.option("queue", QUEUE).option("startingOffsets", "earliest")',
             )
         )
-        assert "batch 0: " in pipeline.once()
+        assert "batch 0: orders 5, quarantine 6" in pipeline.once()
         assert pipeline.settled(5) == after
 
 
