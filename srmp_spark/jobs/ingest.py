@@ -369,7 +369,7 @@ class Ingest:
                 return "stopped"
             raise
         finally:
-            self.progress.close()
+            self.progress.close(waiting_in(query))
         return "done"
 
     def explain(self, error: Exception) -> tuple[ExitCode, str]:

@@ -18,6 +18,9 @@ NAP_SECONDS = 0.5
 SPEED_SECONDS = 10.0
 """Seconds whose rows make the speed: long enough for a few batches, short enough to follow."""
 
+SPEED_WITH_TENTHS = 10.0
+"""Rows a second below which a speed is shown with a decimal place."""
+
 
 class Throttle:
     """Limits a job to ``rate`` rows a second on average.
@@ -165,11 +168,12 @@ class Tally:
             if has_news and now - self._logged_at >= LINE_SECONDS:
                 self._tell(now)
 
-    def close(self) -> None:
-        """Show the final figures."""
+    def close(self, waiting: int | None) -> None:
+        """Show the final figures. ``waiting`` is that of :meth:`show`."""
         with self._lock:
             now = self._now()
             self._batch_begun = None
+            self._waiting = waiting
             if self._console.is_terminal:
                 self._console.progress(self.text(now), now)
                 self._console.end_progress()
@@ -192,7 +196,9 @@ class Tally:
         seconds = now - since
         speed = (self._rows - rows) / seconds if seconds > 0 else 0.0
         batches = f"{self._batches:,} batch{'es' * (self._batches != 1)}"
-        parts = [f"{self._rows:,} rows", batches, f"{speed:,.0f} rows/s"]
+        # A queue of a few messages a minute has a speed, too.
+        shown = f"{speed:,.0f}" if speed >= SPEED_WITH_TENTHS or not speed else f"{speed:,.1f}"
+        parts = [f"{self._rows:,} rows", batches, f"{shown} rows/s"]
         if self._waiting is not None:
             takes = f" ({self._waiting / speed:,.0f} s)" if self._waiting and speed else ""
             parts.append(f"{self._waiting:,} rows wait{takes}")

@@ -143,7 +143,7 @@ def test_the_tally_on_a_terminal_says_how_fast_and_how_many_wait() -> None:
         with tally.batch():
             clock.now += 4.0
             assert tally.text(clock.now).endswith("1,000 rows wait (18 s)  a batch runs for 4 s")
-        tally.close()
+        tally.close(0)
         clock.now += 60.0
         assert "  0 rows/s  " in tally.text(clock.now), "of the last seconds, not of all time"
 
@@ -184,9 +184,10 @@ def test_the_tally_in_a_pipe_is_a_line_for_some_seconds_in_which_something_happe
         clock.now += LINE_SECONDS
         tally.show(7)
     assert lines[-1].endswith("a batch runs for 5 s"), "a long batch is no silence"
-    tally.close()
+    tally.close(0)
     assert len(lines) == before + 1
     with tally.batch() as done:
         done(1)
-    tally.close()
+    tally.close(0)
     assert lines[-1].startswith("1,001 rows  101 batches")
+    assert lines[-1].endswith("0 rows wait")
