@@ -157,10 +157,15 @@ def delta_session(
 
 
 def _start_jvm(settings: Mapping[str, str], output: JvmOutput) -> None:
-    """Start the JVM as the first session of a process does, with ``output`` as its stderr."""
+    """Start the JVM as the first session of a process does, with ``output`` as its stderr.
+
+    A process has one JVM. If it exists, the function does nothing.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
+    if SparkContext._gateway is not None:  # noqa: SLF001  # there is no public name
+        return
     conf = SparkConf(loadDefaults=False).setAll([*settings.items()])
     gateway = launch_gateway(conf, {"stderr": output})
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # as the first session does
