@@ -1,6 +1,6 @@
 """Read XML orders from a queue, keep each one once in a Delta table, and answer it.
 
-Copy this file, then change ORDER and REASON for your own messages. It runs until Ctrl-C; --once
+Copy this file, then change ORDER, KEY and REASON for your own messages. It runs until Ctrl-C; --once
 reads what is there and ends. A new start goes on where the last run stopped, also after kill -9.
 """
 
@@ -17,10 +17,11 @@ QUEUE = "private$/orders"
 REPLIES = "DIRECT=http://127.0.0.1:8080/msmq/private$/replies"  # or a queue of a Windows machine
 ORDERS, QUARANTINE, CHECKPOINT = "./lake/orders", "./lake/quarantine", "./lake/checkpoint"
 
-# A schema that Spark infers would change with the messages. This one is written down. The text of
-# an order that does not fit the schema is in the column `unreadable`.
+# Written down, because a schema that Spark infers changes with the messages. The text of an order
+# that does not fit it is in the column `unreadable`.
 ORDER = "id STRING, customer STRING, quantity INT, price DECIMAL(10,2), unreadable STRING"
 XML = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "unreadable"}
+KEY = "id"  # the table has one row for each, that of the newest message
 # These four columns identify a message for ever: in the table, in the quarantine, for the reply.
 MESSAGE = ["queue_manager", "epoch", "queue", "sequence"]
 
@@ -65,13 +66,13 @@ def write(batch: DataFrame, number: int) -> None:
     poison = rows.where("reason IS NOT NULL").drop("xml")
     # MERGE by key and not append with txnVersion = number: with a new checkpoint the numbers begin
     # again at 0, and Delta would skip the rows of new batches. For each id, MERGE takes one row.
-    last = orders.groupBy("id").agg(F.max_by(F.struct(orders.columns), "sequence").alias("order"))
+    last = orders.groupBy(KEY).agg(F.max_by(F.struct(orders.columns), "sequence").alias("order"))
     newer = "new.epoch <> table.epoch OR new.sequence > table.sequence"
-    merge(ORDERS, last.select("order.*"), ["id"], newer)
+    merge(ORDERS, last.select("order.*"), [KEY], newer)
     merge(QUARANTINE, poison, MESSAGE)
     # The reply comes last: whoever receives it can rely on the table.
-    body = F.to_xml(F.struct("id", F.lit("accepted").alias("state")), {"rowTag": "reply"})
-    reply(orders.select(*MESSAGE, body.alias("body"), F.col("id").alias("label")), number)
+    body = F.to_xml(F.struct(KEY, F.lit("accepted").alias("state")), {"rowTag": "reply"})
+    reply(orders.select(*MESSAGE, body.alias("body"), F.col(KEY).alias("label")), number)
     print(f"batch {number}: orders {orders.count()}, quarantine {poison.count()}", flush=True)
     rows.unpersist()
 
@@ -95,6 +96,6 @@ try:
     query.awaitTermination()
 except KeyboardInterrupt:
     query.stop()
-spark.read.format("delta").load(ORDERS).drop(*MESSAGE[:3], "arrived_at").orderBy("id").show()
+spark.read.format("delta").load(ORDERS).drop(*MESSAGE[:3], "arrived_at").orderBy(KEY).show()
 spark.read.format("delta").load(QUARANTINE).select("sequence", "reason").show(truncate=False)
 spark.stop()

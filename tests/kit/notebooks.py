@@ -3,8 +3,8 @@
 A reader on the web sees the tables and the pictures without running anything. What is stored holds
 the outputs of a run, and a fingerprint of the sources that made them: a notebook whose source was
 changed afterwards is found by ``tests/notebooks``. Nothing of the machine is stored: no version of
-Python, no times, and of the outputs neither stderr (Spark's launcher prints paths there) nor, by
-the notebooks themselves, addresses.
+Python, no times, and of the outputs neither stderr (Spark's launcher prints paths there) nor the
+numbers of ports, which are new with each run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ CELL_TIMEOUT_SECONDS = 180
 """Longest time of one cell, in seconds. The first cell with Spark starts a JVM."""
 FINGERPRINT = "sources_sha256"
 """Name in the metadata of a stored notebook: the fingerprint of the sources that were run."""
+_PORT = re.compile(r"(127\.0\.0\.1:)\d+")
 PICTURE_BYTES_MAX = 150 * 1024
 """Largest stored picture, in bytes. A clone carries each version of each picture for ever."""
 
@@ -73,8 +75,14 @@ def outputs(notebook: Any) -> Iterator[Any]:  # noqa: ANN401  # nodes
 
 
 def printed(notebook: Any) -> str:  # noqa: ANN401  # a node
-    """Return what the cells have printed."""
-    return "".join(output.text for output in outputs(notebook) if output.output_type == "stream")
+    """Return what the cells have printed, without ports."""
+    streams = (output for output in outputs(notebook) if output.output_type == "stream")
+    return without_ports("".join(output.text for output in streams))
+
+
+def without_ports(text: str) -> str:
+    """Return ``text`` with a word in the place of each port of the loopback."""
+    return _PORT.sub(r"\1PORT", text)
 
 
 def pictures(notebook: Any) -> list[bytes]:  # noqa: ANN401  # a node
@@ -92,6 +100,9 @@ def to_store(notebook: Any, before: Any) -> Any:  # noqa: ANN401  # nodes
         cell.metadata = {}
         if cell.cell_type == "code":
             cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+            for output in cell.outputs:
+                if output.output_type == "stream":
+                    output.text = without_ports(output.text)
     notebook.metadata = before.metadata
     notebook.metadata[FINGERPRINT] = fingerprint(notebook)
     return notebook

@@ -73,10 +73,13 @@ def test_the_stored_outputs_are_those_of_the_sources(path: Path) -> None:
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_a_stored_notebook_tells_nothing_of_the_machine(path: Path) -> None:
     notebook = notebooks.read(path)
-    text = str([*notebooks.outputs(notebook), notebook.metadata])
-    assert OF_A_MACHINE.findall(printed(notebook)) == []
-    assert socket.gethostname() not in text
-    assert "stderr" not in text
+    shown = "".join(
+        str({**output, "data": {**output.get("data", {}), "image/png": ""}})
+        for output in notebooks.outputs(notebook)
+    )
+    assert OF_A_MACHINE.findall(shown) == []
+    assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", shown)
+    assert "stderr" not in shown
     assert {*notebook.metadata} == {"kernelspec", "language_info", FINGERPRINT}
     assert [cell.metadata for cell in notebook.cells] == [{}] * len(notebook.cells)
     assert all(len(picture) <= PICTURE_BYTES_MAX for picture in pictures(notebook))
