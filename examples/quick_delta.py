@@ -1,7 +1,7 @@
 """Read XML orders from a queue, keep each one once in a Delta table, and answer it.
 
-Copy this file, then change ORDER, KEY and REASON for your own messages. It runs until Ctrl-C; --once
-reads what is there and ends. A new start goes on where the last run stopped, also after kill -9.
+Copy this file, then change ORDER, KEY and REASON for your own messages. It runs until Ctrl-C;
+--once reads what is there and ends. The next start goes on where this one stopped, also by kill -9.
 """
 
 import sys
@@ -36,8 +36,7 @@ spark = configure_spark_with_delta_pip(
     SparkSession.builder.appName("quick_delta")
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-    # For small tables on one machine; Spark's defaults, 200 and 50, are for a cluster.
-    .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.sql.shuffle.partitions", "2")  # these two are for one machine
     .config("spark.databricks.delta.snapshotPartitions", "2")
 ).getOrCreate()
 

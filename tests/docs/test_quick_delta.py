@@ -22,7 +22,7 @@ from srmp_spark.testing.queue_handle import QueueHandle
 
 EXAMPLE = ROOT / "examples" / "quick_delta.py"
 LINES_MAX = 100
-SECONDS = 120.0
+SECONDS = 300.0
 ORDERS, REPLIES = "private$/orders", "private$/replies"
 
 
