@@ -34,6 +34,7 @@ REASON = """CASE WHEN body_text IS NULL THEN 'the body is not text'
 
 spark = configure_spark_with_delta_pip(
     SparkSession.builder.appName("quick_delta")
+    .config("spark.ui.showConsoleProgress", "false")
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     .config("spark.sql.shuffle.partitions", "2")  # these two are for one machine
@@ -46,15 +47,13 @@ reply = SrmpSink(
 )
 
 
-def merge(path: str, rows: DataFrame, key: list[str], newer: str | None = None) -> None:
+def merge(path: str, rows: DataFrame, key: list[str], newer: str = "false") -> None:
     """Insert rows whose key the table lacks. Replace a known row if the condition `newer` holds."""
     if not DeltaTable.isDeltaTable(spark, path):
         rows.limit(0).write.format("delta").save(path)
     same = " AND ".join(f"table.{name} = new.{name}" for name in key)
     merging = DeltaTable.forPath(spark, path).alias("table").merge(rows.alias("new"), same)
-    if newer is not None:
-        merging = merging.whenMatchedUpdateAll(newer)
-    merging.whenNotMatchedInsertAll().execute()
+    merging.whenMatchedUpdateAll(newer).whenNotMatchedInsertAll().execute()
 
 
 def write(batch: DataFrame, number: int) -> None:
@@ -66,6 +65,7 @@ def write(batch: DataFrame, number: int) -> None:
     # MERGE by key and not append with txnVersion = number: with a new checkpoint the numbers begin
     # again at 0, and Delta would skip the rows of new batches. For each id, MERGE takes one row.
     last = orders.groupBy(KEY).agg(F.max_by(F.struct(orders.columns), "sequence").alias("order"))
+    # The same message again, or an older one, changes nothing.
     newer = "new.epoch <> table.epoch OR new.sequence > table.sequence"
     merge(ORDERS, last.select("order.*"), [KEY], newer)
     merge(QUARANTINE, poison, MESSAGE)

@@ -167,7 +167,8 @@ def _start_jvm(settings: Mapping[str, str], output: JvmOutput) -> None:
     if SparkContext._gateway is not None:  # noqa: SLF001  # there is no public name
         return
     conf = SparkConf(loadDefaults=False).setAll([*settings.items()])
-    gateway = launch_gateway(conf, {"stderr": output})
+    # PySpark's function has no types.
+    gateway = launch_gateway(conf, {"stderr": output})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # as the first session does
 
 

@@ -79,7 +79,7 @@ def test_as_a_program(qm: RunningQueueManager, tmp_path: Path) -> None:
     assert landed(tmp_path) == list(range(1, 51))
 
     # Nothing of Spark, Ivy and the JVM; one line of progress, rewritten; what the table holds.
-    lines = shown.replace("\r\n", "\n").splitlines(keepends=False)
+    lines = shown.replace("\r\n", "\n").rstrip("\n").split("\n")
     assert lines[0] == "ingest: starting Spark, which takes ten seconds or more"
     assert [line for line in lines[1:-1] if " srmp_spark.jobs." not in line] == []
     drawn = lines[-1].split("\r")
