@@ -52,7 +52,7 @@ PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "compat/test
             "compat/test_whole_elsewhere.py", "conf/test_compose.py",
             "spark/test_two_ingests.py", "benchmarks/test_quick_spark.py",
             "pipeline/test_pipeline_page.py", "acceptance/test_failover.py",
-            "compat/test_mixed_versions.py")  # fmt: skip
+            "compat/test_mixed_versions.py", "docs/test_quick_delta.py")  # fmt: skip
 """Modules of the group "spark programs".
 
 They start programs with Spark that use the JVM of :mod:`tests.one_jvm`, or share addresses with
