@@ -164,6 +164,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "became of these rows, and names the first of them with its problem.",
         "Correct the query or its source. With `onBadRow=dead-letter` the queue has a letter "
         "about each row: read docs/poison-rows.md.",
+        fields=("application", "batch", "rows"),
     ),
     LogEvent(
         "sink.conflicts",

@@ -59,6 +59,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "Rows of a batch can never be sent. The sink's option `onBadRow` decided about them, and "
         "the rest of the batch is sent.",
         "Read `sink.bad_rows` on this page.",
+        fields=("application", "batch", "first", "rows"),
     ),
     LogEvent(
         "outbox.conflicts",
