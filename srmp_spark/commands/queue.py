@@ -262,7 +262,10 @@ def _why_kept(name: str, keeper: str, received: int) -> str:
     what = "has" if keeper.startswith("the Delta") else "has received"
     text = f"rows after {received} of {name} are kept: {keeper} {what} them up to {received}. "
     if keeper == "consumer default":
-        return f"{text}`srmp-spark purge --queue {shlex.quote(name)}` discards what waits"
+        return (
+            f"{text}`srmp-spark purge --queue {shlex.quote(name)}` discards all that waits; if "
+            "nobody receives as default, --before SEQUENCE --force deletes old rows"
+        )
     if keeper.startswith("consumer ") and " of " not in keeper:
         consumer = keeper.removeprefix("consumer ")
         return (

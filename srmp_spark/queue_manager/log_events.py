@@ -147,9 +147,9 @@ EVENTS: tuple[LogEvent, ...] = (
     ),
     LogEvent(
         "maintenance.postponed",
-        "A regular step must wait, because the reader process does not answer. The queue manager "
-        "tries again.",
-        "If the line repeats, read the lines of the reader process.",
+        "A regular step must wait, because the reader process does not answer, or the volume "
+        "refuses a file. The queue manager tries again.",
+        "If the line repeats, read the lines of the reader process, or make room.",
         fields=("step", "reason"),
     ),
     LogEvent(

@@ -13,6 +13,7 @@ same disk.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -100,6 +101,8 @@ FIRST_LOOK_SECONDS = 2.0
 
 A queue manager that is restarted often must get to its retention too.
 """
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 log = logging.getLogger(__name__)
 
@@ -205,8 +208,13 @@ class Maintenance:
                 except ApiError as error:
                     # The reader is being restarted, or refuses. The next turn may succeed.
                     log.warning('maintenance.postponed step=%s reason="%s"', step.__name__, error)
-                except Exception:  # The service itself must continue.
-                    log.exception("maintenance.failed step=%s", step.__name__)
+                except Exception as error:  # The service itself must continue.
+                    if isinstance(error, OSError) and error.errno in _FULL:
+                        # Another program filled the volume. The traceback adds nothing.
+                        told = 'maintenance.postponed step=%s reason="%s"'
+                        log.warning(told, step.__name__, error)
+                    else:
+                        log.exception("maintenance.failed step=%s", step.__name__)
                 await asyncio.sleep(seconds)
 
         self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
