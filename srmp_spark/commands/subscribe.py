@@ -135,6 +135,7 @@ def add_commands(commands: Commands[Any]) -> None:
 
 
 def _subscribe(args: argparse.Namespace) -> int:
+    _refuse_flags_of_others(args)
     client = _client(args)
     if args.action == "list":
         found = [
@@ -179,6 +180,24 @@ def _subscribe(args: argparse.Namespace) -> int:
         "password": _password(args),
     }
     return _add(client, entry, _connection_of(args), table=args.table)
+
+
+def _refuse_flags_of_others(args: argparse.Namespace) -> None:
+    """Raise :class:`ConfigurationError` for a flag that the action would silently ignore.
+
+    Someone who asks for a check must not get a change.
+    """
+    owners = {
+        "check": "cutover",
+        "consumer": "cutover",
+        "accept_received": "cutover",
+        "received_there": "cutover",
+        "unsettled": "remove",
+    }
+    for name, action in owners.items():
+        if getattr(args, name) and args.action != action:
+            flag = name.replace("_", "-")
+            raise ConfigurationError(f"--{flag} is a flag of {action}, not of {args.action}")
 
 
 def _connection_of(args: argparse.Namespace) -> str:

@@ -443,6 +443,9 @@ def test_calls_in_the_wrong_order_change_nothing(site: Site):
     with pytest.raises(ApiError, match="nobody reads q"):
         site.api.cut_over(site.host, "q")
     assert site.command("subscribe", "add", *site.that, "--to", site.to)[0] == 0
+    for wrong in (["remove", "--check"], ["add", "--unsettled", "here"]):
+        assert site.command("subscribe", *wrong, *site.that)[0] == 2
+    assert len(site.entries()) == 1
     site.server.look(lambda queue: queue.put())
     until(lambda: len(rows(site.here, site.to)) == 1)
     code, found = site.cutover()

@@ -10,12 +10,20 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from test_pulling import FORMAT, Disk
 
-from srmp_spark.errors import LocalProtocolError, RemoteLostError
+from srmp_spark.errors import LocalProtocolError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.copied_states import TRANSITIONS, CopiedEvent, CopiedState
+from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.configuration.subscriptions import parse_subscription
+from srmp_spark.queue_manager.puller.cutover import checking, findings
+from srmp_spark.queue_manager.puller.cutover.findings import CutoverNumbers, Phase, findings_of
 from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledKey
 from srmp_spark.queue_manager.puller.gateway_side.remote import GatewayQueue
 from srmp_spark.queue_manager.puller.moving_and_copying.copying import Copier
@@ -255,3 +263,40 @@ def test_a_server_that_denies_a_message_and_shows_it_again_makes_it_count_once()
         assert what[0] in world.queue.taken_by_us
 
     asyncio.run(run())
+
+
+# --- what is told ---------------------------------------------------------------------------------
+
+COPYING = CutoverNumbers(Phase.COPYING, ("default",), still_there=6, received_there=4)
+
+
+@pytest.mark.parametrize(
+    ("error", "blocks"),
+    [
+        (None, []),
+        (RemoteReadError("no", Status.MQ_ERROR_SHARING_VIOLATION), ["reader-there"]),
+        (RemoteReadError("no", Status.MQ_ERROR_ACCESS_DENIED), ["may-not-receive"]),
+        (RemoteLostError("away"), ["not-read"]),
+        (asyncio.TimeoutError(), ["not-read"]),
+    ],
+)
+def test_the_open_that_shows_readers_there(error: Exception | None, blocks: list[str]):
+    async def open_alone() -> None:
+        if error is not None:
+            raise error
+
+    puller: Any = SimpleNamespace(open_alone=open_alone)
+    numbers = asyncio.run(checking._with_open(puller, COPYING))
+    subscription = parse_subscription("here", {"host": "127.0.0.1", "queue": "q", "mode": "copy"})
+    found = findings_of(numbers, subscription)
+    assert [each["code"] for each in found if each["blocks"]] == blocks
+    assert found[-1]["code"] == "received-there"
+
+
+def test_every_finding_is_on_the_page():
+    root = Path(findings.__file__).parents[4]
+    page = (root / "docs" / "remote-queues.md").read_text()
+    codes = re.findall(r'_finding\(\s*"([a-z-]+)"', Path(findings.__file__).read_text())
+    assert codes
+    told = {"nothing-copied"}
+    assert [each for each in codes if f"`{each}`" not in page and each not in told] == []
