@@ -24,8 +24,11 @@ SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.stats.collect": "false",
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
 }
-"""For queries of a few rows that run once: compiling them takes longer than running them."""
+"""For queries of a few rows that run once: ``tests/one_session.py`` says why. That file is not in every version's path."""
 
 
 def package_of_a_worker(_: int) -> str:
@@ -54,7 +57,7 @@ def main() -> None:
     with contextlib.redirect_stdout(said):
         code = ingest.main(
             ["--queue-manager", api, "--queue", queue, "--table", f"{folder}/table", "--checkpoint", f"{folder}/checkpoint",
-             "--available-now", "--max-offsets-per-trigger", "3", "--master", "local[2]"]
+             "--available-now", "--master", "local[2]"]
         )  # fmt: skip
     closing = json.loads(said.getvalue().splitlines()[-1])
     assert (code, closing["status"]) == (0, "done"), closing
