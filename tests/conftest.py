@@ -43,7 +43,8 @@ They write Delta tables. Some do not, and are here to balance the halves.
 """
 QUEUES = ("spark/test_functions.py", "spark/test_restarts.py",
           "spark/test_multicast_to_dataframe.py", "spark/test_chosen_columns.py",
-          "spark/test_progress.py", "spark/test_wsrm_to_dataframe.py")  # fmt: skip
+          "spark/test_progress.py", "spark/test_wsrm_to_dataframe.py",
+          "spark/test_poison_rows.py")  # fmt: skip
 """Modules of the group "spark queues", the other half.
 
 They read queues, as the tests of the engine do, which belong to the same group.
