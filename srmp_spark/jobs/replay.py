@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
         if args.yes:
             running.ask_queue_manager(options)
         selection.check_path()
-        with running.spark_session("srmp replay", args.master) as spark:
+        with running.spark_session("srmp replay", args) as spark:
             return replay(spark, selection, options, args)
 
     return running.run_job("replay", work)
