@@ -51,7 +51,7 @@ They read queues, as the tests of the engine do, which belong to the same group.
 PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "compat/test_whole.py",
             "compat/test_whole_elsewhere.py", "conf/test_compose.py",
             "spark/test_two_ingests.py", "benchmarks/test_quick_spark.py",
-            "pipeline/test_pipeline_page.py")  # fmt: skip
+            "pipeline/test_pipeline_page.py", "docs/test_quick_delta.py")  # fmt: skip
 """Modules of the group "spark programs".
 
 They start programs with Spark that use the JVM of :mod:`tests.one_jvm`, or share addresses with

@@ -28,6 +28,8 @@ NOT_RUN = {
     "srmp-spark serve --data-dir DIR": "a lost disk; tests/restore/test_drill.py",
 }
 """Commands of pages that begin so are not run here."""
+PIPELINE_SECTION, PIPELINE_PAGE = "XML to a table, and replies", "docs/xml-to-delta.md"
+"""Their commands need Spark: tests/docs/test_quick_delta.py runs them."""
 RUN_WHOLE = {*TRIED, "WINDOWS.md"}
 """Pages whose commands are all run, but for what a test of theirs leaves out."""
 
@@ -118,7 +120,8 @@ def test_serve_and_doctor_as_the_page_about_windows_starts_them(tmp_path: Path) 
 
 
 def test_every_command_of_a_page_is_run_or_has_a_reason() -> None:
-    run = [*first_steps(), *run_of("docs/sending.md")]
+    run = [*first_steps(), *run_of("docs/sending.md"), *run_of("README.md", PIPELINE_SECTION)]
+    run += run_of(PIPELINE_PAGE)
     pages = [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").glob("*.md"),
