@@ -23,7 +23,6 @@ from srmp_spark.queue_manager.configuration.redirect_config import (
 from srmp_spark.queue_manager.configuration.serve_config import (
     DEFAULT_LISTEN,
     RETENTION_HOURS,
-    RETRANSMISSION_TIMEOUT_SECONDS,
     STATE_INTERVAL_SECONDS,
 )
 from srmp_spark.queue_manager.configuration.subscriptions import parse_subscriptions
@@ -39,6 +38,7 @@ from srmp_spark.queue_manager.trust.signers import parse_signers
 from srmp_spark.queue_manager.trust.tokens import parse_tokens, read_token
 from srmp_spark.queue_manager.trust.writers import parse_writers
 from srmp_spark.signing_in.accounts import Accounts, read_accounts
+from srmp_spark.srmp.waits import RETRANSMISSION_TIMEOUT_S
 from srmp_spark.wsrm.limits import BUFFER_INITIAL, BUFFER_LIMIT, POLL_INTERVAL
 
 
@@ -224,7 +224,7 @@ OPTIONS: tuple[Option, ...] = (
         _positive,
         "S",
         "seconds until an undelivered stream receipt is sent again (default "
-        f"{RETRANSMISSION_TIMEOUT_SECONDS:g})",
+        f"{RETRANSMISSION_TIMEOUT_S:g})",
     ),
     Option(
         "token_file",

@@ -29,6 +29,7 @@ from srmp_spark.queue_manager.trust.tokens import Token, Tokens, admin_token, ch
 from srmp_spark.queue_manager.trust.writers import Writer
 from srmp_spark.signing_in.accounts import Accounts
 from srmp_spark.srmp.forward.redirection import NO_RECEIPT_URLS, Forwarding, ReceiptUrls
+from srmp_spark.srmp.waits import RESEND_TABLE_S, RETRANSMISSION_TIMEOUT_S
 from srmp_spark.wsrm.limits import BUFFER_INITIAL, POLL_INTERVAL
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
@@ -40,12 +41,6 @@ QUEUES_MAX = 10_000
 """Most queues; a further one is refused. Each costs memory and a line in ``status``."""
 RETENTION_HOURS = 168.0
 """Default of ``--retention-hours``: a week, longer than a long week-end without a reader."""
-RETRANSMISSION_TIMEOUT_SECONDS = 20.0
-"""Default of ``--retransmission-timeout``: seconds until an undelivered stream receipt is sent
-again ([MC-MQSRM] 3.1.3.1, appendix A <25>).
-"""
-RESEND_TABLE_SECONDS = (30.0, 30.0, 30.0, 300.0, 300.0, 300.0, 1800.0, 1800.0, 1800.0, 21600.0)
-"""Default of ``--resend-table``, as in Windows ([MC-MQSRM] appendix A <16>). The last repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +73,8 @@ class ServeConfig:
     retention_hours: float = RETENTION_HOURS
     queue_quota_bytes: int | None = None
     machine_quota_bytes: int | None = None
-    resend_table: tuple[float, ...] = RESEND_TABLE_SECONDS
-    retransmission_timeout: float = RETRANSMISSION_TIMEOUT_SECONDS
+    resend_table: tuple[float, ...] = RESEND_TABLE_S
+    retransmission_timeout: float = RETRANSMISSION_TIMEOUT_S
     token: str | None = field(default=None, repr=False)
     """The API token of ``token_file`` or ``SRMP_SPARK_TOKEN``. It is in no log and in no repr."""
     tokens: tuple[Token, ...] = ()

@@ -67,11 +67,8 @@ from srmp_spark.srmp.receiving.stream_effects import (
 from srmp_spark.srmp.receiving.stream_name import StreamName, name_of_house_stream, name_of_queue
 from srmp_spark.srmp.receiving.stream_room import holder_of
 from srmp_spark.srmp.receiving.trust_domain import lineage_key
+from srmp_spark.srmp.waits import RETRANSMISSION_TIMEOUT_S
 
-RETRANSMISSION_TIMEOUT_S = 20.0
-"""SRMPState.RetransmissionTimeout in seconds, the value of Windows on a local network ([MC-MQSRM]
-appendix A <25>).
-"""
 _new = tuple.__new__
 """Builds a NamedTuple without its Python ``__new__``, to save time for every message."""
 HISTORY_EXPIRY_INTERVAL_S = 3600.0
