@@ -180,6 +180,7 @@ class Maintenance:
         Raises :class:`OSError` if the free space of the volume cannot be measured.
         """
         self.disk.look()
+        self.disk.keep_reserve()
         self._every(DISK_LOOK_SECONDS, self._disk)
         self._every(SEAL_LOOK_SECONDS, self._seal)
         self._every(RETENTION_LOOK_SECONDS, self._retain)
