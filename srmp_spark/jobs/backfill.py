@@ -138,7 +138,7 @@ def backfill(args: argparse.Namespace) -> JobOutcome:
             return JobOutcome(
                 total, 1, "dry-run", {"bytes": size, "destinations": [args.table], "id": args.id}
             )
-        with running.spark_session("srmp backfill", args.master) as spark:
+        with running.spark_session("srmp backfill", args) as spark:
             return to_table(spark, args)
     options = running.sink_options(args)
     if args.source == "files":
@@ -148,7 +148,7 @@ def backfill(args: argparse.Namespace) -> JobOutcome:
     if args.yes:
         running.ask_queue_manager(options)
     selection.check_path()
-    with running.spark_session("srmp backfill", args.master) as spark:
+    with running.spark_session("srmp backfill", args) as spark:
         return replay.send_rows(selection.rows(spark), options, args)
 
 
@@ -212,7 +212,8 @@ def send_files(args: argparse.Namespace) -> JobOutcome:
             "dry-run",
             more,
         )
-    outcome = JobOutcome(more={**more, "known": 0, "conflicts": 0})
+    running.ask_queue_manager(outgoing.options)
+    outcome = JobOutcome(more={**more, "known": 0, "conflicts": 0, "bad": 0})
     done, throttle, bar = (
         outgoing.done(args.progress_file),
         Throttle(args.rate),
@@ -235,6 +236,7 @@ def send_files(args: argparse.Namespace) -> JobOutcome:
             outcome.rows += answer.new
             outcome.more["known"] += answer.known
             outcome.more["conflicts"] += answer.conflicts
+            outcome.more["bad"] += answer.bad
             outcome.batches += 1
             bar.add(len(rows))
     bar.close()
@@ -295,7 +297,7 @@ def remote_to_table(args: argparse.Namespace) -> JobOutcome:
         return JobOutcome(
             total, -(-total // remote_messages.BATCH_MESSAGES), "dry-run", {"bytes": size, **more}
         )
-    with running.spark_session("srmp backfill", args.master) as spark:
+    with running.spark_session("srmp backfill", args) as spark:
         return append_remote(spark, args, source, more)
 
 

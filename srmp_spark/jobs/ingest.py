@@ -22,10 +22,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.errors import ConfigurationError, SrmpSparkError
+from srmp_spark.errors import ConfigurationError
 from srmp_spark.extras import needs
 from srmp_spark.interface import DEFAULT_CONSUMER, SHARING_VIOLATION, ExitCode
 from srmp_spark.jobs import running
+from srmp_spark.jobs.pace import Tally
 from srmp_spark.jobs.selection import POSITION
 from srmp_spark.names import is_glob, local_queue_name
 from srmp_spark.rows.columns import NAMES
@@ -34,6 +35,8 @@ from srmp_spark.spark import session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from srmp_spark.jobs.exactly_once import Appended
 
 DESCRIPTION = """\
 Write MSMQ messages into a Delta table, each exactly once and in order.
@@ -60,7 +63,8 @@ describes the columns, docs/GUARANTEES.md what can be lost and what cannot.
 
 output:
   stdout: the last line is {"job", "rows", "batches", "status"}, with status done, stopped or
-  failed. stderr: one line a batch.
+  failed. stderr: progress, one line that is rewritten on a terminal, else a line every five
+  seconds in which something happens. --verbose adds a line for each batch.
   Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by
   it, 5 another job reads these queues and continues."""
 COLUMNS = "columns"
@@ -165,11 +169,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="another option of format('srmp'); may be repeated",
     )
-    parser.add_argument(
-        "--master",
-        metavar="URL",
-        help="Spark master (default: the master of spark-submit, else local[*])",
-    )
+    running.add_spark_flags(parser)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -282,6 +282,7 @@ class Ingest:
         self.sink = ExactlyOnce(spark, args.table, args.checkpoint, queues, queue_managers, columns)
         self.rows = 0
         self.batches = 0
+        self.progress = Tally(sys.stderr, log.info)
         self.told_to_stop = False
         self.between_batches = threading.Event()
         self.between_batches.set()
@@ -300,12 +301,19 @@ class Ingest:
             raise StoppingError
         started = time.monotonic()
         self.between_batches.clear()
-        try:
-            done = self.sink.append(rows, batch_id)
-            self.rows += done.rows
-            self.batches += 1
-        finally:
-            self.between_batches.set()
+        with self.progress.batch() as counted:
+            try:
+                done = self.sink.append(rows, batch_id)
+                self.rows += done.rows
+                self.batches += 1
+                counted(done.rows)
+            finally:
+                self.between_batches.set()
+        if done.left_out or self.args.verbose:
+            self.tell(batch_id, done, time.monotonic() - started)
+
+    def tell(self, batch_id: int, done: Appended, seconds: float) -> None:
+        """Log the result of a batch that took ``seconds``."""
         note = (
             f" ({done.left_out} more were left out: the table holds them already)"
             if done.left_out
@@ -315,7 +323,7 @@ class Ingest:
             "batch %s: %s rows in %.2f s, %s in all%s",
             batch_id,
             done.rows,
-            time.monotonic() - started,
+            seconds,
             self.rows,
             note,
         )
@@ -350,6 +358,7 @@ class Ingest:
         try:
             # The stub asks for an int, but a fraction of a second is allowed.
             while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]
+                self.progress.show(waiting_in(query))
                 if self.told_to_stop:
                     self.between_batches.wait(STOP_SECONDS)
                     query.stop()
@@ -359,6 +368,8 @@ class Ingest:
             if self.told_to_stop:
                 return "stopped"
             raise
+        finally:
+            self.progress.close(waiting_in(query))
         return "done"
 
     def explain(self, error: Exception) -> tuple[ExitCode, str]:
@@ -372,6 +383,20 @@ class Ingest:
             "receiver first if this job is to take over "
             f"[{SHARING_VIOLATION}]"
         )
+
+
+def waiting_in(query: StreamingQuery) -> int | None:
+    """Return how many rows waited after the newest micro-batch, or ``None`` before the first."""
+    from srmp_spark.spark.progress import waiting_of
+
+    progress = query.lastProgress
+    if progress is None:
+        return None
+    return sum(
+        rows
+        for source in progress.sources
+        for _, rows in waiting_of(source.endOffset, source.latestOffset)
+    )
 
 
 def advice(error: BaseException, checkpoint: str) -> str:
@@ -418,36 +443,23 @@ def run(args: argparse.Namespace) -> int:
     :class:`ConfigurationError` if the flags are malformed (:func:`check`).
     """
     check(args)
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
-    )
-    # py4j would log a whole trace for each error that the job reports in one line.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    running.log_to_console()
+    ingest: Ingest | None = None
     try:
         needs("spark")
         session.check_java()
         queue_managers = ask_queue_managers(args)
-        running.say_that_spark_starts("ingest")
-        spark = session.delta_session("srmp ingest", args.master)
-    except KeyboardInterrupt:
-        session.last_line("ingest", rows=0, batches=0, status="stopped")
-        return ExitCode.DONE
-    except SrmpSparkError as error:
-        code = running.tell("ingest", error)
-        session.last_line("ingest", rows=0, batches=0, status="failed")
-        return code
-    ingest = Ingest(args, spark, queue_managers)
-    try:
-        status, code = ingest.run(), ExitCode.DONE
+        with running.spark_session("srmp ingest", args) as spark:
+            ingest = Ingest(args, spark, queue_managers)
+            status, code = ingest.run(), ExitCode.DONE
     # The signal arrived before the query ran. Later signals go to the handler of the job.
     except KeyboardInterrupt:
         status, code = "stopped", ExitCode.DONE
     # Every error of Spark becomes one line and a fitting exit code.
     except Exception as error:
         status = "failed"
-        code, text = ingest.explain(error)
-        print(f"ingest: {text}", file=sys.stderr)
-    finally:
-        spark.stop()
-    session.last_line("ingest", rows=ingest.rows, batches=ingest.batches, status=status)
+        code, text = running.explain(error) if ingest is None else ingest.explain(error)
+        running.say(f"ingest: {text}")
+    rows, batches = (0, 0) if ingest is None else (ingest.rows, ingest.batches)
+    session.last_line("ingest", rows=rows, batches=batches, status=status)
     return code

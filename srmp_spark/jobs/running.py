@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.extras import needs
 from srmp_spark.interface import ExitCode
+from srmp_spark.jobs.console import Console, ConsoleHandler
 from srmp_spark.private_files import refuse_open_secret
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ START_SECONDS = 5.0
 A queue manager that was started together with the job answers within it, and a wrong URL is
 reported soon. Once the job runs, it waits longer for a restart.
 """
+VERBOSE_LEVEL = "WARN"
+"""Spark's log level with ``--verbose``: the default of Spark's own shells."""
 DELIVERIES = ("transactional", "recoverable", "express", "original")
 
 
@@ -132,8 +135,21 @@ def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> 
     parser.add_argument(
         "--on-key-conflict",
         choices=("fail", "ignore", "dead-letter"),
-        help="action for a row that was sent under this --id with other content: fail (default: "
-        "end the job), ignore (do not send the row), dead-letter (make the row a dead letter)",
+        help="action for a row that was sent under this --id with other content: fail (end the "
+        "job), ignore (do not send it), dead-letter (make it one); default: as --on-bad-row",
+    )
+    parser.add_argument(
+        "--on-bad-row",
+        choices=("fail", "dead-letter", "skip"),
+        default="fail",
+        help="action for a row that can never be sent: fail (default: end the job); dead-letter (a "
+        "letter about it in --dead-letter-queue) or skip (count it), and send the others",
+    )
+    parser.add_argument(
+        "--dead-letter-queue",
+        metavar="QUEUE",
+        help="transactional queue of the queue manager that sends; dead letters of this run become "
+        "rows of it. Required for --on-bad-row dead-letter",
     )
     add_token_flag(parser)
     parser.add_argument(
@@ -188,10 +204,21 @@ def add_common_flags(parser: argparse._ActionsContainer) -> None:
         action="store_true",
         help="send or write; without --yes only report what would be done",
     )
+    add_spark_flags(parser)
+
+
+def add_spark_flags(parser: argparse._ActionsContainer) -> None:
+    """Add the flags about the Spark session of a job (``--master``, ``--verbose``)."""
     parser.add_argument(
         "--master",
         metavar="URL",
         help="Spark master (default: the master of spark-submit, else local[*])",
+    )
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="show what Spark and its JVM print: how the jars are found, warnings, whole traces "
+        "(default: hidden, and shown if the job fails for a reason that only they tell)",
     )
 
 
@@ -211,6 +238,8 @@ def sink_options(args: argparse.Namespace) -> SinkOptions:
         "orderBy": "sequence",
         # The sent messages do not add rows to the table or the files, so there is no loop.
         "allowLoop": "true",
+        "onBadRow": args.on_bad_row,
+        **({} if args.dead_letter_queue is None else {"deadLetterQueue": args.dead_letter_queue}),
         **({} if args.on_key_conflict is None else {"onKeyConflict": args.on_key_conflict}),
         **token_of(args),
     }
@@ -221,14 +250,17 @@ def ask_queue_manager(options: SinkOptions) -> None:
     """Ask the queue manager for its status, to check that it answers and accepts the token.
 
     The job asks before it starts Spark, which takes many times as long. Raises
-    :class:`ApiUnreachableError` and :class:`ApiError`.
+    :class:`ApiUnreachableError` and :class:`ApiError`, and :class:`ConfigurationError` if letters
+    about bad rows would have no queue.
     """
     from srmp_spark.client.api import QueueManagerClient
+    from srmp_spark.spark.settings.letter_queues import check_letter_queue
 
     plain = options.allow_plain_token
     QueueManagerClient(
         options.queue_manager, options.token, retry_seconds=START_SECONDS, allow_plain_token=plain
     ).status()
+    check_letter_queue(options, retry_seconds=START_SECONDS)
 
 
 def name_of(args: argparse.Namespace) -> str:
@@ -258,11 +290,7 @@ def run_job(job: str, work: Callable[[], JobOutcome]) -> int:
     """
     from srmp_spark.spark import session
 
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
-    )
-    # py4j would log a whole trace for each error that the job reports in one line.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    log_to_console()
     code = ExitCode.DONE
     try:
         outcome = work()
@@ -280,11 +308,29 @@ def run_job(job: str, work: Callable[[], JobOutcome]) -> int:
     return code
 
 
+def log_to_console() -> None:
+    """Log to stderr, above the line of progress."""
+    logging.basicConfig(
+        handlers=[ConsoleHandler(sys.stderr)],
+        level=logging.INFO,
+        format="%(asctime)s %(name)s %(message)s",
+    )
+    # py4j would log a whole trace for each error that the job reports in one line.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
 def tell(job: str, error: Exception) -> ExitCode:
     """Print the error as one line on stderr, and return its exit code."""
     code, text = explain(error)
-    print(f"{job}: {text}", file=sys.stderr)
+    say(f"{job}: {text}")
     return code
+
+
+def say(text: str) -> None:
+    """Print ``text`` on stderr, below the last line of progress."""
+    console = Console.of(sys.stderr)
+    console.end_progress()
+    console.say(text)
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
@@ -314,17 +360,32 @@ def say_that_spark_starts(job: str) -> None:
 
 
 @contextlib.contextmanager
-def spark_session(name: str, master: str | None) -> Iterator[SparkSession]:
+def spark_session(name: str, args: argparse.Namespace) -> Iterator[SparkSession]:
     """Provide a Spark session with Delta that ends with the context.
 
+    What the JVM prints while it starts is hidden. It is shown if the session cannot start, and if
+    an error ends the context that is not one of this package. With ``--verbose`` nothing is hidden.
     Raises :class:`MissingExtraError` if Spark is not installed.
     """
     from srmp_spark.spark import session
+    from srmp_spark.spark.jvm_output import JvmOutput
 
     needs("spark")
     say_that_spark_starts(name.rpartition(" ")[2])
-    spark = session.delta_session(name, master)
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    console = Console.of(sys.stderr)
+    output = None if args.verbose else JvmOutput(console.say)
+    level = VERBOSE_LEVEL if args.verbose else session.QUIET_LEVEL
+    with output or contextlib.nullcontext():
+        try:
+            spark = session.delta_session(name, args.master, output=output, log_level=level)
+            if output is not None:
+                output.started()
+            try:
+                yield spark
+            finally:
+                spark.stop()
+        except Exception as error:
+            if output is not None and not session.is_explained(error):
+                console.end_progress()
+                output.show_held()
+            raise

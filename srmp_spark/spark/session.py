@@ -15,25 +15,30 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark import errors
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.extras import needs
 from srmp_spark.interface import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from srmp_spark.spark.jvm_output import JvmOutput
+
+LOG_LEVEL = "spark.log.level"
+QUIET_LEVEL = "ERROR"
+"""Spark's log level of a job. A warning of Spark says nothing about the messages of the job."""
 JAVA_MIN = 17
 """Oldest Java version that runs Spark 4.2."""
 
 ONE_MACHINE = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
@@ -111,13 +116,20 @@ def with_delta() -> None:
     os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606  # this program itself
 
 
-def delta_session(name: str, master: str | None = None) -> SparkSession:
+def delta_session(
+    name: str,
+    master: str | None = None,
+    *,
+    output: JvmOutput | None = None,
+    log_level: str = QUIET_LEVEL,
+) -> SparkSession:
     """Return a session that can write Delta.
 
     If ``master`` is ``None``, the setting of spark-submit or of the environment is used, else
-    ``local[*]``. The process may be replaced first (:func:`with_delta`). Raises
-    :class:`ConfigurationError` if Java is missing or too old, and :class:`MissingExtraError` if
-    Spark is not installed.
+    ``local[*]``. The process may be replaced first (:func:`with_delta`). ``output`` receives what a
+    new JVM prints; without it the JVM prints on this process's stderr, as a JVM does that exists
+    already. ``log_level`` is Spark's level on one machine. Raises :class:`ConfigurationError` if
+    Java is missing or too old, and :class:`MissingExtraError` if Spark is not installed.
     """
     needs("spark")
     check_java()
@@ -132,11 +144,32 @@ def delta_session(name: str, master: str | None = None) -> SparkSession:
         master = os.environ.get("MASTER", "local[*]")
     if master is not None:
         builder = builder.master(master)
-    defaults = ONE_MACHINE if (master or given["spark.master"]).startswith("local") else {}
+    is_local = (master or given["spark.master"]).startswith("local")
+    defaults = {**ONE_MACHINE, LOG_LEVEL: log_level} if is_local else {}
     for setting, value in {**defaults, **DELTA}.items():
         if setting not in given or setting in DELTA:
             builder = builder.config(setting, value)
-    return configure_spark_with_delta_pip(builder).getOrCreate()
+    builder = configure_spark_with_delta_pip(builder)
+    if output is not None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # The builder has no public way to read its settings.
+        _start_jvm(builder._options, output)  # noqa: SLF001
+    return builder.getOrCreate()
+
+
+def _start_jvm(settings: Mapping[str, str], output: JvmOutput) -> None:
+    """Start the JVM as the first session of a process does, with ``output`` as its stderr.
+
+    A process has one JVM. If it exists, the function does nothing.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:  # noqa: SLF001  # there is no public name
+        return
+    conf = SparkConf(loadDefaults=False).setAll([*settings.items()])
+    # PySpark's function has no types.
+    gateway = launch_gateway(conf, {"stderr": output})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # as the first session does
 
 
 def _submitted() -> dict[str, str]:
@@ -177,6 +210,11 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
         return exit_code_of(getattr(errors, name, Exception)), text.strip()
     text = str(error).strip() or type(error).__name__
     return exit_code_of(type(error)), text.splitlines()[0]
+
+
+def is_explained(error: BaseException) -> bool:
+    """Return whether one line of :func:`explain` says all: the error is one of this package."""
+    return isinstance(error, SrmpSparkError) or _OURS.search(str(error)) is not None
 
 
 def last_line(job: str, *, rows: int, batches: int, status: str, **more: Any) -> None:  # noqa: ANN401  # JSON values

@@ -13,7 +13,7 @@ import deltalake
 import pytest
 from compat_fixture import LEDGER, ORDERS, QUEUES, ingest, wait_for
 
-from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.client.outgoing_messages import OutgoingClient
 from srmp_spark.testing.queue_manager import RunningQueueManager, ServeFailedError
 
 VERSIONS = sorted(path.parent.name for path in Path(__file__).parent.glob("*/state.tar.gz"))
@@ -44,7 +44,8 @@ def test_data_directory_state_and_checkpoint_go_on(
     ) as running:
         assert running.ready["queue_manager"] == expected["queue_manager"]
         assert running.ready["epoch"] != expected["epoch"]
-        client = QueueManagerClient(running.api)
+        client = OutgoingClient(running.api)
+        assert client.activate()["activated"], "a copy publishes nothing before"
         ends = {queue["name"]: queue["last"] for queue in client.status()["queues"]}
         assert ends == expected["ends"]
         sent = client.send(ORDERS, [{"label": "after the update"}]) + client.send(

@@ -25,7 +25,8 @@ from srmp_spark.testing.foreign.ports import KeptPort
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 60.0
-COMMAND_SECONDS = 120.0
+COMMAND_SECONDS = 300.0
+"""A command that starts Spark takes minutes on a busy machine."""
 SEEN_SECONDS = 60.0
 """How long a command that only looks is asked again until it shows what the page says."""
 LOOKS = ("peek", "queues", "streams", "status", "doctor")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -72,18 +73,43 @@ def test_as_a_program(qm: RunningQueueManager, tmp_path: Path) -> None:
             "local[2]",
         ),
     ]
-    done = subprocess.run(
-        python, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=400
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == {
-        "job": "ingest",
-        "rows": 50,
-        "batches": 3,
-        "status": "done",
-    }
-    assert "batch 2: 10 rows" in done.stderr
+    code, printed, shown = on_a_terminal(python, tmp_path)
+    assert code == 0, shown[-3000:]
+    assert json.loads(printed) == {"job": "ingest", "rows": 50, "batches": 3, "status": "done"}
     assert landed(tmp_path) == list(range(1, 51))
+
+    # Nothing of Spark, Ivy and the JVM; one line of progress, rewritten; what the table holds.
+    lines = shown.replace("\r\n", "\n").rstrip("\n").split("\n")
+    assert lines[0] == "ingest: starting Spark, which takes ten seconds or more"
+    busy = "Spark is still starting after "  # a machine that has no time
+    ours = (line for line in lines[1:-1] if " srmp_spark.jobs." not in line)
+    assert [line for line in ours if not line.startswith(busy)] == []
+    drawn = lines[-1].split("\r")
+    assert len(drawn) > 3, "each half second"
+    assert drawn[-1].startswith("50 rows  3 batches  ")
+    assert drawn[-1].rstrip().endswith("0 rows wait")
+
+
+def on_a_terminal(command: list[str], cwd: Path) -> tuple[int, str, str]:
+    """Run a command whose stderr is a terminal. Returns its exit code, its stdout and what the terminal shows."""
+    ours, theirs = os.openpty()
+    shown = bytearray()
+
+    def read() -> None:
+        with suppress(OSError):  # the end of a terminal
+            while got := os.read(ours, 10_000):
+                shown.extend(got)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    process = subprocess.Popen(
+        command, env=environment(), cwd=cwd, stdout=subprocess.PIPE, stderr=theirs, text=True
+    )
+    os.close(theirs)
+    printed, _ = process.communicate(timeout=400)
+    reader.join(10)
+    os.close(ours)
+    return process.returncode, printed, shown.decode()
 
 
 @pytest.mark.long  # two JVMs: that of spark-submit has no Delta; make demo starts jobs as programs too
@@ -137,7 +163,8 @@ def under_spark_submit(qm: RunningQueueManager, tmp_path: Path) -> None:
         assert job.wait(timeout=60) == 0
     finally:
         job.kill()
-    last = output.read_text().splitlines()[-1]
+    *lines, last = output.read_text().splitlines()
+    assert any(" ingest 5 rows  1 batch  " in line for line in lines), "progress in a file is lines"
     assert json.loads(last) == {"job": "ingest", "rows": 5, "batches": 1, "status": "stopped"}
     assert landed(tmp_path) == list(range(1, 6))
 

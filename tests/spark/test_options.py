@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.configuration import config
+from srmp_spark.queue_manager.configuration.options import OPTIONS
 from srmp_spark.spark.settings.option_values import duration_s
 from srmp_spark.spark.settings.options import SERVE_OPTIONS, check_batch, check_stream, parse
 
@@ -153,7 +153,7 @@ def test_who_joins_an_embedded_queue_manager_names_the_queue_only() -> None:
 
 def test_every_flag_of_serve_is_an_option() -> None:
     """A flag that `serve` learns must be reachable from Spark; those left out are set by the source itself."""
-    flags = {option.key.replace("_", "-") for option in config.OPTIONS} | {"config"}
+    flags = {option.key.replace("_", "-") for option in OPTIONS} | {"config"}
     assert flags - set(SERVE_OPTIONS.values()) == {"data-dir", "exit-when-unused"}
     assert set(SERVE_OPTIONS.values()) <= flags
 

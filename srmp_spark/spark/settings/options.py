@@ -268,6 +268,8 @@ SERVE_OPTIONS: dict[str, str] = {
     "rpcEndpointMapper": "rpc-endpoint-mapper",
     "rpcAccounts": "rpc-accounts",
     "rpcMinAuth": "rpc-min-auth",
+    "logLevel": "log-level",
+    "logFormat": "log-format",
     "config": "config",
 }
 """Options of an embedded queue manager, each with its flag of ``srmp-spark serve``.

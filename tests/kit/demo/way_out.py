@@ -107,8 +107,7 @@ class WayOut:
                     f"network on port {proxy.port}"
                 )
                 self.console.wait_for("a Spark session starts: 12 s on a quiet machine")
-                with output_of_children_in(self.directory / "sink.log"):
-                    spark = session.delta_session("srmp demo", "local[2]")
+                spark = self.session()
                 try:
                     self.send_back(spark, proxy)
                     self.replay_an_hour(spark, proxy)
@@ -117,6 +116,19 @@ class WayOut:
                     spark.stop()
                 self.result.faults = dict(proxy.faults)
         return self.result
+
+    def session(self) -> SparkSession:
+        """Start a Spark session whose JVM prints into a file.
+
+        Raises :class:`SystemExit` with the end of that file if the session does not start.
+        """
+        log = self.directory / "sink.log"
+        try:
+            with output_of_children_in(log):
+                return session.delta_session("srmp demo", "local[2]")
+        except Exception as error:
+            tail = log.read_text(errors="replace")[-2000:]
+            raise SystemExit(f"Spark did not start: {error}; {log} ends with:\n{tail}") from error
 
     # --- a batch of rows, and a kill --------------------------------------------------------------
 
