@@ -51,7 +51,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-long collect test-again lint check docs docs-reference docs-musts docs-guarantees docs-pictures notebooks grafana musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
+.PHONY: help setup java demo test test-long collect test-again lint check docs docs-reference docs-musts docs-guarantees docs-pictures notebooks grafana musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill failover crash room powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -203,7 +203,7 @@ strace:
 	@command -v strace >/dev/null || { echo "strace is missing (Linux only; Debian, Ubuntu: apt-get install strace)" >&2; exit 2; }
 
 room: setup ## a volume of 64 MB is filled and emptied ten times under load, its Delta state on it; half a minute, needs root
-	@SRMP_SPARK_ROOM_ROUNDS=10 $(PYTHON) -m pytest -s -v tests/disk/test_small_volume.py $(PYTEST)
+	@SRMP_SPARK_ROOM_ROUNDS=10 $(PYTHON) -m pytest -s -v tests/disk/test_small_volume.py tests/disk/test_trim_makes_room.py $(PYTEST)
 
 crash: setup strace ## kill -9, failed writes, a full disk and rot at every call of a session of 1,000 messages; an hour
 	@SRMP_SPARK_CRASH=full $(PYTHON) -m pytest -s -v -rA $(ALL_CORES) tests/disk --deselect tests/disk/test_power_loss.py $(PYTEST)
@@ -232,6 +232,9 @@ interop-wsrm: setup java ## Apache CXF and Eclipse Metro, clients and services, 
 
 drill: setup ## a lost disk under traffic, and what restore makes of it: make drill DRILL_SECONDS=60 ROUNDS=5
 	@$(PYTHON) -m tests.kit.drill.run --seconds $(DRILL_SECONDS) --rounds $(ROUNDS)
+
+failover: setup java ## two nodes, one data directory: what senders, readers and a Spark query notice when it moves: make failover ROUNDS=5
+	@$(SHORT_JVM) $(PYTHON) -m tests.kit.failover.run --spark --rounds $(ROUNDS)
 
 clean: ## remove what the targets left behind, .venv excepted
 	@rm -rf demo-data artifacts spark-warehouse metastore_db derby.log .site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from srmp_spark.spark.progress import SrmpListener
     from srmp_spark.spark.sink import SrmpSink
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["SrmpSink", "__version__", "listener", "register"]
 

@@ -18,12 +18,14 @@ from typing import Any, NoReturn
 
 from srmp_spark import __version__
 from srmp_spark.commands import (
+    activate,
+    backup,
     capture,
     doctor,
     jobs,
     messages,
+    queue,
     queues,
-    restore,
     streams,
     subscribe,
 )
@@ -67,16 +69,16 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error as one line on standard error and end the process with exit code 2."""
-        command = re.match(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        command = re.match(r"argument (COMMAND|ACTION): invalid choice: '([^']*)'", message)
         if command is not None:
-            name = command[1]
+            name = command[2]
             known = next(
                 action.choices
                 for action in self._actions
                 # argparse has no public name for this class.
                 if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
             )
-            message = f"unknown command {name}{self._nearest(name, known)}"
+            message = f"unknown {command[1].lower()} {name}{self._nearest(name, known)}"
         line = with_hint(message, f"see {self.prog} --help")
         self.exit(ExitCode.USAGE, f"srmp-spark: {line}\n")
 
@@ -103,7 +105,7 @@ def parser(word: str | None = None) -> argparse.ArgumentParser:
     return top
 
 
-_OTHERS = (messages, queues, streams, subscribe, doctor, capture, jobs, restore)
+_OTHERS = (messages, queue, queues, streams, subscribe, doctor, capture, jobs, backup, activate)
 
 
 def _without_serve() -> tuple[argparse.ArgumentParser, Commands[Any]]:

@@ -109,6 +109,8 @@ class EndpointFile(ReadyLine, total=False):
     """The process of the queue manager, as :meth:`srmp_spark.holder.Holder.as_dict` returns it."""
     directory: list[int]
     """Device and inode of the data directory. A copy of the directory has other numbers."""
+    rpc_endpoint_mapper: str
+    """URL of the port of the endpoint mapper as it was configured; empty without this port."""
 
 
 class SubscriptionEntry(TypedDict):
@@ -132,6 +134,56 @@ class SubscriptionEntry(TypedDict):
     configured: bool
     removing: bool
     held: bool
+    received_there: int
+    """Number of copied messages that other readers received in the remote queue."""
+    undecided: int
+    """Number of copied messages that a cut-over in progress has not decided yet."""
+
+
+class CutoverFinding(TypedDict):
+    """One finding of ``GET subscriptions/cutover``. One that ``blocks`` makes it unsafe."""
+
+    code: str
+    count: int
+    blocks: bool
+    text: str
+
+
+class CutoverEntry(TypedDict):
+    """The answer of ``GET subscriptions/cutover``, which compares a remote queue and its copy."""
+
+    host: str
+    queue: str
+    to: str
+    phase: str
+    """``copying``, ``settling``, ``moved`` or ``moving``."""
+    consumers: list[str]
+    safe: bool
+    still_there: int
+    received_there: int
+    moved: int
+    not_here: int
+    locked_there: int
+    received_here: int
+    in_doubt: int
+    compared: bool
+    """Whether a walk that began after the question has reached the end of the remote queue."""
+    walk: int
+    """Number of the walk that the question waits for; the next call names it as ``walk``."""
+    settled_at: str | None
+    """Time at which the last cut-over was settled, RFC 3339 UTC."""
+    findings: list[CutoverFinding]
+
+
+class ReceivedThere(TypedDict):
+    """One message that was copied, and that another reader received in the remote queue."""
+
+    sequence: int | None
+    """Sequence of the row here, or ``None`` if it is not known."""
+    message_id: str
+    lookup_id: int
+    gone_at: str
+    """Time at which this queue manager found that the message was gone, RFC 3339 UTC."""
 
 
 class ExitCode(IntEnum):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 class LogEvent:
     """One event of the log: the first word of its line, its meaning, and what to do next.
 
-    Level and fields are those of the log calls with this name, so no table repeats them.
+    The level is that of the log calls with this name, so no table repeats it.
     """
 
     name: str
@@ -23,3 +23,8 @@ class LogEvent:
     """Sentences that say what has happened, and what becomes of messages and callers."""
     action: str = ""
     """What an operator does next; empty if there is nothing to do."""
+    fields: tuple[str, ...] = ()
+    """Names of the fields of its lines, each with a type in :mod:`srmp_spark.logs.fields`.
+
+    Pipelines that read lines of JSON rely on the names. A test compares them with the log calls.
+    """

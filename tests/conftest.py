@@ -43,7 +43,8 @@ They write Delta tables. Some do not, and are here to balance the halves.
 """
 QUEUES = ("spark/test_functions.py", "spark/test_restarts.py",
           "spark/test_multicast_to_dataframe.py", "spark/test_chosen_columns.py",
-          "spark/test_progress.py", "spark/test_wsrm_to_dataframe.py")  # fmt: skip
+          "spark/test_progress.py", "spark/test_wsrm_to_dataframe.py",
+          "spark/test_poison_rows.py")  # fmt: skip
 """Modules of the group "spark queues", the other half.
 
 They read queues, as the tests of the engine do, which belong to the same group.
@@ -51,7 +52,8 @@ They read queues, as the tests of the engine do, which belong to the same group.
 PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "compat/test_whole.py",
             "compat/test_whole_elsewhere.py", "conf/test_compose.py",
             "spark/test_two_ingests.py", "benchmarks/test_quick_spark.py",
-            "pipeline/test_pipeline_page.py", "docs/test_quick_delta.py")  # fmt: skip
+            "pipeline/test_pipeline_page.py", "acceptance/test_failover.py",
+            "compat/test_mixed_versions.py", "docs/test_quick_delta.py")  # fmt: skip
 """Modules of the group "spark programs".
 
 They start programs with Spark that use the JVM of :mod:`tests.one_jvm`, or share addresses with

@@ -51,6 +51,7 @@ def one_jvm(directory: Path) -> Iterator[dict[str, str]]:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
         )  # fmt: skip
     try:
+        assert launcher.stdout is not None
         line = launcher.stdout.readline()
         assert line, log.read_text()[-3000:]
         yield json.loads(line)

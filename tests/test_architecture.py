@@ -39,6 +39,7 @@ NOUNS = {
     "extras",
     "log_once",
     "log_event",
+    "logs",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
@@ -55,6 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "private_files": {"errors"},
     "extras": {"errors"},
     "log_event": set(),
+    "logs": {"log_event"},
     "message": {"names", "errors"},
     "names": {"errors", "transports"},
     "transports": set(),
@@ -94,7 +96,7 @@ OUTBOX = "srmp_spark.store.outbox"
 OUTBOX_FOR_ALL = {f"{OUTBOX}.limits", f"{OUTBOX}.errors", f"{OUTBOX}.tables.which_file"}
 """Modules of the outbox that the accepting process may import. All others need Arrow."""
 SENDER_PROCESS = "queue_manager/sender"
-OUTBOX_READERS = ("store/delta", "store/restore")
+OUTBOX_READERS = ("store/delta", "store/restore", "store/backup")
 """Parts of other processes than the accepting one that read or create an outbox."""
 
 HELPERS = "srmp_spark.queue_manager"
@@ -167,7 +169,6 @@ LONGER_FUNCTIONS = {
     "store/outbox/messages/packed_group.py messages_of": "one pass over each outgoing row; calls "
     "cost",
     "store/outbox/staging/row_checks.py check_rows": "one pass over each staged row; calls cost",
-    "store/outbox/preparing/preparation.py _prepare": "one transaction, step after step",
     "queue_manager/sender/process.py run": "starts and ends the parts of the process in order",
     "queue_manager/sender/dispatcher.py __init__": "the state of the dispatcher, with its meaning",
     "queue_manager/puller/puller.py __init__": "the state of a subscription, with its meaning",

@@ -128,6 +128,8 @@ class QueueRange(NamedTuple):
     """Last committed sequence of the epoch."""
     next_epoch: str | None = None
     """The epoch that follows; its sequences continue those of this epoch."""
+    paused: bool = False
+    """Whether the readers of the queue are paused: there are rows, but none to receive now."""
 
 
 class Registration(NamedTuple):
@@ -256,14 +258,16 @@ class QueueManagerClient:
         max_rows: int | None = None,
         max_bytes: int | None = None,
         wait: float | None = None,
+        peek: bool = False,
     ) -> QueueRange:
         """Return the retained rows of an epoch and the end of the next batch (``GET range``).
 
         The batch starts after the sequence ``after``, and has at most ``max_rows`` rows and
         ``max_bytes`` bytes. Without ``after`` the batch starts at the oldest retained row. Without
         ``epoch`` the batch is of the current epoch. With ``wait`` (seconds) the call answers as
-        soon as a row exists after ``after``. Raises :class:`ApiError` with code ``unknown-epoch``,
-        ``trimmed`` or ``past-the-end``.
+        soon as a row exists after ``after``. With ``peek`` the caller receives nothing, so that a
+        pause of the queue's readers does not concern it. Raises :class:`ApiError` with code
+        ``unknown-epoch``, ``trimmed`` or ``past-the-end``.
         """
         parameters = {
             "epoch": epoch,
@@ -271,6 +275,7 @@ class QueueManagerClient:
             "max_rows": max_rows,
             "max_bytes": max_bytes,
             "wait": wait,
+            "peek": 1 if peek else None,
         }
         answer = self._json("GET", _queue_path(queue, "range"), parameters=parameters)
         return QueueRange(
@@ -279,6 +284,7 @@ class QueueManagerClient:
             answer["last"],
             answer["end"],
             answer.get("next_epoch"),
+            answer.get("paused", False),
         )
 
     def holes(self, queue: str, *, epoch: str, after: int, to: int) -> int:
@@ -492,16 +498,28 @@ class QueueManagerClient:
 
     # --- queues and messages ----------------------------------------------------------------------
 
-    def put_queue(self, queue: str, **settings: Any) -> dict[str, Any]:  # noqa: ANN401  # settings of a queue are JSON
-        """Create a queue, or check that it exists, and return its entry (``PUT queues/{q}``).
+    def put_queue(
+        self,
+        queue: str,
+        only: str | None = None,
+        **settings: Any,  # noqa: ANN401  # settings of a queue are JSON
+    ) -> dict[str, Any]:
+        """Create a queue, or change its settings, and return its entry (``PUT queues/{q}``).
 
-        A queue of another kind raises :class:`ApiError` with status 409.
+        With ``only`` = ``create`` an existing queue is not changed, and must have these settings.
+        With ``only`` = ``change`` a missing queue is not created. A queue of another kind raises
+        :class:`ApiError` with status 409.
         """
-        return self._object("PUT", _queue_path(queue), body=settings)
+        parameters = {"only": only}
+        return self._object("PUT", _queue_path(queue), body=settings, parameters=parameters)
 
-    def delete_queue(self, queue: str) -> None:
-        """Delete a queue and its rows (``DELETE queues/{q}``)."""
-        self._json("DELETE", _queue_path(queue))
+    def delete_queue(self, queue: str, *, unused: bool = False) -> dict[str, Any]:
+        """Delete a queue and its rows, and return the answer (``DELETE queues/{q}``).
+
+        With ``unused`` a queue that is in use stays, and :class:`ApiError` is raised.
+        """
+        parameters = {"unused": 1 if unused else None}
+        return self._object("DELETE", _queue_path(queue), parameters=parameters)
 
     def purge(self, queue: str) -> dict[str, Any]:
         """Purge the rows of a queue and return the answer (``POST queues/{q}/purge``)."""
@@ -516,13 +534,40 @@ class QueueManagerClient:
         parameters = {"first": first, "last": last} | ({"force": 1} if force else {})
         return self._object("POST", _queue_path(queue, "give-up"), body={}, parameters=parameters)
 
-    def pause(self, queue: str) -> None:
-        """Pause a queue, so that it accepts no messages (``POST queues/{q}/pause``)."""
-        self._json("POST", _queue_path(queue, "pause"), body={})
+    def trim(
+        self,
+        queue: str,
+        *,
+        received: bool = False,
+        before: int | None = None,
+        before_time: int | None = None,
+        force: bool = False,
+    ) -> dict[str, Any]:
+        """Delete rows that are no longer needed, and return the answer (``POST queues/{q}/trim``).
 
-    def resume(self, queue: str) -> None:
-        """Resume a paused queue (``POST queues/{q}/resume``)."""
-        self._json("POST", _queue_path(queue, "resume"), body={})
+        Give one of ``received``, ``before`` (a sequence) and ``before_time`` (microseconds since
+        1970). With ``force`` rows are deleted too that a consumer still needs.
+        """
+        parameters = {
+            "received": 1 if received else None,
+            "before": before,
+            "before_time": before_time,
+            "force": 1 if force else None,
+        }
+        return self._object("POST", _queue_path(queue, "trim"), body={}, parameters=parameters)
+
+    def pause(self, queue: str, direction: str | None = None) -> dict[str, Any]:
+        """Pause a queue and return the answer (``POST queues/{q}/pause``).
+
+        ``direction`` is ``in`` (the default: no messages are accepted) or ``out`` (readers wait).
+        """
+        parameters = {"direction": direction}
+        return self._object("POST", _queue_path(queue, "pause"), body={}, parameters=parameters)
+
+    def resume(self, queue: str, direction: str | None = None) -> dict[str, Any]:
+        """End the pause of a queue, of one direction or of both (``POST queues/{q}/resume``)."""
+        parameters = {"direction": direction}
+        return self._object("POST", _queue_path(queue, "resume"), body={}, parameters=parameters)
 
     def send(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Store messages in a queue of the queue manager itself (``POST queues/{q}/messages``).

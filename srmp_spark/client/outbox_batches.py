@@ -59,11 +59,13 @@ class StageAnswer(NamedTuple):
     rows: int
     warning: str | None = None
     """Text for the user, for instance that a queue for dead letters does not exist."""
+    bad: int = 0
+    """Number of rows that can never be sent, and were taken out."""
+    first_bad: str = ""
+    """Text that names the first of these rows, and its problem."""
 
 
-class CommitAnswer(NamedTuple):
-    """The answer of ``POST commit``: how many rows became messages, and how many did not."""
-
+class _Counts(NamedTuple):
     new: int
     """Number of rows that became messages."""
     known: int
@@ -73,6 +75,33 @@ class CommitAnswer(NamedTuple):
 
     The key or source position of these rows was sent before with another content.
     """
+
+
+class CommitAnswer(_Counts):
+    """The answer of ``POST commit``: how many rows became messages, and how many did not.
+
+    It is a tuple of three numbers, as in version 0.1, so that callers can unpack it. What is known
+    of bad rows is not part of the tuple.
+    """
+
+    bad: int
+    """Number of rows that can never be sent: they are dead letters, or only counted."""
+    first_bad: str
+    """Text that names the first of these rows and its problem; empty without such rows."""
+
+    def __new__(
+        cls, new: int, known: int, conflicts: int = 0, bad: int = 0, first_bad: str = ""
+    ) -> CommitAnswer:
+        """Make an answer of its numbers."""
+        made = super().__new__(cls, new, known, conflicts)
+        made.bad, made.first_bad = bad, first_bad
+        return made
+
+    def __repr__(self) -> str:
+        return (
+            f"CommitAnswer(new={self.new}, known={self.known}, conflicts={self.conflicts}, "
+            f"bad={self.bad})"
+        )
 
 
 class OutboxClient(QueueManagerClient):
@@ -110,7 +139,13 @@ class OutboxClient(QueueManagerClient):
                 retry=False,
             )
             answer = response.json()
-            return StageAnswer(str(answer["stage"]), int(answer["rows"]), answer.get("warning"))
+            return StageAnswer(
+                str(answer["stage"]),
+                int(answer["rows"]),
+                answer.get("warning"),
+                int(answer.get("bad", 0)),
+                str(answer.get("first_bad", "")),
+            )
 
         return self._until_answered(post)
 
@@ -184,5 +219,11 @@ def _path(application: str, batch: str, action: str = "") -> str:
     return f"/v1/outbox/{quote(application, safe='')}/{quote(batch, safe='')}{action}"
 
 
-def _commit_answer(answer: Mapping[str, int]) -> CommitAnswer:
-    return CommitAnswer(answer["new"], answer["known"], answer.get("conflicts", 0))
+def _commit_answer(answer: Mapping[str, Any]) -> CommitAnswer:
+    return CommitAnswer(
+        answer["new"],
+        answer["known"],
+        answer.get("conflicts", 0),
+        answer.get("bad", 0),
+        answer.get("first_bad", ""),
+    )

@@ -48,6 +48,13 @@ class OutgoingClient(QueueManagerClient):
         }
         return cast("list[str]", self._json("POST", "/v1/outgoing/states", body=body)["states"])
 
+    def activate(self) -> dict[str, Any]:
+        """End the hold of a copied data directory; return the answer (``POST activate``).
+
+        Repeating the call does what is left to do.
+        """
+        return self._object("POST", "/v1/activate", body={})
+
     def decide(self, action: str, destination: str, stream: str | None = None) -> dict[str, Any]:
         """Apply an operator's decision to a destination or one of its streams; return the answer.
 

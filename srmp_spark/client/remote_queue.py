@@ -239,8 +239,15 @@ class RemoteQueue:
         """Wrap an open ``handle``; ``name`` is the name of the queue for errors."""
         self._machine = machine
         self._calls = QueueCalls(handle)
-        self.handle = handle
         self._name = name
+
+    @property
+    def handle(self) -> ContextHandle:
+        """Return the handle of the queue.
+
+        Raises :class:`LocalProtocolError` if the queue was closed.
+        """
+        return self._calls.handle
 
     def start(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0
@@ -304,7 +311,10 @@ class RemoteQueue:
         self._machine.checked(*self._calls.purge())
 
     def close(self) -> None:
-        """Close the queue on the other machine (R_CloseQueue)."""
+        """Close the queue on the other machine (R_CloseQueue).
+
+        Every later call on this object raises :class:`LocalProtocolError`.
+        """
         self._machine.checked(*self._calls.close())
 
     def __enter__(self) -> RemoteQueue:

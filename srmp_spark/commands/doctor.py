@@ -14,32 +14,29 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import os
-import socket
-import ssl
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from srmp_spark.commands.checks.knock import (
+    DEFAULT_PORT,
+    authority_of,
+    connection_to,
+    knock,
+    reachable,
+)
+from srmp_spark.commands.checks.report import Check, report
 from srmp_spark.commands.common import (
     Commands,
     add_command,
     add_connection_flags,
     connect,
-    emit,
 )
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.interface import ExitCode
 from srmp_spark.names import UrlParts, local_queue_name, nearest_queue_name, split_url
 
 PROBE_GUID = "00000000-0000-0000-0000-00000000d0c7"
 """Queue manager identifier in the probe. The receiver stores nothing under it."""
-BODY_LOOK_BYTES = 4_096
-"""Bytes that are read of an answer's body. They are enough to recognize the server."""
-PROBE_SECONDS = 10.0
-"""Longest wait for a connection, and for an answer, in seconds. Then the check fails."""
 DAMAGED_HINT = 'look at docs/troubleshooting.md, "Damaged rows"'
-_DEFAULT_PORT = {"http": 80, "https": 443}
 
 _DESCRIPTION = """\
 Find out why messages do not arrive, and which flag or setting to change.
@@ -95,8 +92,8 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
     "unknown-queue": (
         "there is no queue of that name here",
         (
-            "serve --queue {queue}, or PUT /v1/queues; with --unknown-queue retry senders "
-            "keep the message"
+            "srmp-spark queue create {queue}, or serve --queue {queue}; with --unknown-queue "
+            "retry senders keep the message"
         ),
     ),
     "transactional-queue": (
@@ -149,7 +146,7 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "there are as many streams as there may be, and all of them were used within a day",
         "srmp-spark streams lists them; drop old ones with srmp-spark streams drop",
     ),
-    "paused": ("the queue is paused", "POST /v1/queues/NAME/resume"),
+    "paused": ("the queue is paused", "srmp-spark queue resume NAME"),
     "quota": (
         "the queue holds more unreceived bytes than its quota",
         "receive from it, or raise --queue-quota-bytes",
@@ -308,19 +305,8 @@ def add_commands(commands: Commands[Any]) -> None:
     parser.set_defaults(run=_doctor)
 
 
-class Check(NamedTuple):
-    """One line of the report: what was checked, the result, and advice if the check failed."""
-
-    check: str
-    ok: bool
-    detail: str
-    hint: str = ""
-
-
 def _doctor(args: argparse.Namespace) -> int:
-    checks = list(_checks(args))
-    emit([check._asdict() for check in checks], table=args.table, whole=True)
-    return ExitCode.DONE if all(check.ok for check in checks) else ExitCode.CHECK_FAILED
+    return report(_checks(args), table=args.table)
 
 
 def _checks(args: argparse.Namespace) -> Iterator[Check]:
@@ -345,10 +331,10 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
 def _port_checks(args: argparse.Namespace, status: dict[str, Any]) -> Iterator[Check]:
     """Yield whether messages of a sender reach the SRMP port, and the queue that was named."""
     try:
-        url = split_url(args.url) if args.url else _reachable(split_url(status["listening"][0]))
+        url = split_url(args.url) if args.url else reachable(split_url(status["listening"][0]))
     except ValueError as error:
         raise ConfigurationError(f"--url: {error}") from None
-    knocked = _knock(url)
+    knocked = knock(url)
     yield knocked
     if args.queue is not None and knocked.ok:
         queue = local_queue_name(args.queue)
@@ -370,6 +356,14 @@ def _port_checks(args: argparse.Namespace, status: dict[str, Any]) -> Iterator[C
 
 def _trouble(status: dict[str, Any]) -> Iterator[Check]:
     """Yield what ``status`` shows that needs the attention of an operator."""
+    # Older queue managers hold no copies.
+    if held := status.get("held_copy"):
+        yield Check(
+            "copy",
+            False,
+            f"held since {held['since']}, because {held['because']}: {held['what']}",
+            held["do"],
+        )
     for blocked in status["blocked_urls"]:
         yield Check(
             "receipts",
@@ -467,7 +461,7 @@ def _senders(url: UrlParts, names: list[str]) -> Check:
     """
     told = f"by {', '.join(names)} too" if names else "by no other name: there is no --host-name"
     name = names[0] if names else "NAME"
-    port = "" if url.port == _DEFAULT_PORT[url.scheme] else f":{url.port}"
+    port = "" if url.port == DEFAULT_PORT[url.scheme] else f":{url.port}"
     return Check(
         "senders",
         True,
@@ -497,88 +491,6 @@ def _gate_hint(status: dict[str, Any]) -> str:
     return f"{status['disk_free_bytes']} bytes are free on its disk; /readyz and the log say more"
 
 
-def _reachable(url: UrlParts) -> UrlParts:
-    """Return ``url`` with the loopback address instead of an address that means every interface."""
-    # The addresses are compared; no socket is bound to them.
-    return url._replace(host="127.0.0.1") if url.host in ("0.0.0.0", "::") else url  # noqa: S104
-
-
-def _authority(url: UrlParts) -> str:
-    host = f"[{url.host}]" if ":" in url.host else url.host
-    return host if url.port == _DEFAULT_PORT[url.scheme] else f"{host}:{url.port}"
-
-
-def _connection(url: UrlParts) -> http.client.HTTPConnection:
-    if url.scheme == "http":
-        return http.client.HTTPConnection(url.host, url.port, timeout=PROBE_SECONDS)
-    # Imported here, because loading requests takes a while.
-    from srmp_spark.client.api import ca_bundle
-
-    bundle = ca_bundle(os.environ)
-    folder = bundle is not None and Path(bundle).is_dir()
-    context = ssl.create_default_context(
-        cafile=None if folder else bundle, capath=bundle if folder else None
-    )
-    return http.client.HTTPSConnection(url.host, url.port, timeout=PROBE_SECONDS, context=context)
-
-
-def _knock(url: UrlParts) -> Check:
-    """Return the check of whether the server at ``url`` is the SRMP port of srmp-spark.
-
-    The SRMP port answers GET with 405 and its name in the field ``Server``.
-    """
-    where = f"{url.scheme}://{_authority(url)}"
-    try:
-        connection = _connection(url)
-        # The probe header keeps the request out of the metric of refusals.
-        connection.request("GET", "/", headers={"Srmp-Probe": "1"})
-        answer = connection.getresponse()
-        body = answer.read(BODY_LOOK_BYTES)
-        connection.close()
-    except socket.gaierror:
-        return Check(
-            "port", False, f"{url.host} has no address", "DNS: senders resolve this name as well"
-        )
-    except ConnectionRefusedError:
-        return Check(
-            "port",
-            False,
-            f"nobody listens at {where}",
-            "serve --listen 0.0.0.0:PORT lets other hosts in; is the port forwarded?",
-        )
-    except TimeoutError:
-        return Check(
-            "port",
-            False,
-            f"no answer from {where}",
-            "a firewall drops the packets: open the port for the senders",
-        )
-    except ssl.SSLCertVerificationError as error:
-        hint = (
-            "a private CA is named by REQUESTS_CA_BUNDLE=FILE or SSL_CERT_FILE=FILE; "
-            "senders must trust it, too"
-        )
-        return Check("port", False, f"{where}: {error.verify_message}", hint)
-    except (OSError, http.client.HTTPException) as error:
-        return Check("port", False, f"{where}: {error}", "is this the SRMP port?")
-    server = answer.headers.get("Server", "")
-    if answer.status in (401, 404) and b'"error"' in body:
-        return Check(
-            "port",
-            False,
-            f"{where} is an API of srmp-spark, not its SRMP port",
-            "name the address of serve --listen",
-        )
-    if not server.startswith("srmp-spark/"):
-        return Check(
-            "port",
-            False,
-            f"{where} is answered by {server or 'an unknown server'}, not by srmp-spark",
-            "IIS or a proxy has the port",
-        )
-    return Check("port", True, f"srmp-spark answers at {where}")
-
-
 def _probe(url: UrlParts, queue: str, host: str, *, transactional: bool) -> Check:
     """Send a message that the queue manager judges and does not store; return the check.
 
@@ -588,7 +500,7 @@ def _probe(url: UrlParts, queue: str, host: str, *, transactional: bool) -> Chec
     from srmp_spark.message import Message, StreamId, StreamPosition
     from srmp_spark.srmp.codec.encoder import encode
 
-    authority = _authority(url._replace(host=host))
+    authority = authority_of(url._replace(host=host))
     where = f"{url.scheme}://{authority}/msmq/{queue}"
     stream = (
         StreamPosition(StreamId(PROBE_GUID, 1), 1, 0, True, f"{where}") if transactional else None
@@ -604,7 +516,7 @@ def _probe(url: UrlParts, queue: str, host: str, *, transactional: bool) -> Chec
     )
     content_type, content = encode(message, boundary="MSMQ - SOAP boundary, 1")
     try:
-        connection = _connection(url)
+        connection = connection_to(url)
         headers = {
             "Host": authority.encode("utf-8").decode("latin-1"),
             "Content-Type": content_type.decode("ascii"),

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import heapq
 import itertools
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from srmp_spark.commands.common import (
     line,
 )
 from srmp_spark.commands.send_unfinished import unfinished
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode
 from srmp_spark.names import (
     format_names,
@@ -454,13 +455,14 @@ def _open(name: str) -> Any:  # noqa: ANN401  # a binary file, or standard input
 
 
 def _rows(
-    client: QueueManagerClient, queue: str, after: int, limit: int | None
+    client: QueueManagerClient, queue: str, after: int, limit: int | None, *, peek: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of ``queue`` after the sequence ``after``, in order, over all epochs.
 
     The end of the queue is read once at the start, so rows that arrive later are not yielded. At
-    most ``limit`` rows are yielded; ``None`` means no limit. Raises :class:`ApiError` if the queue
-    manager refuses, for example because there is no such queue.
+    most ``limit`` rows are yielded; ``None`` means no limit. ``peek`` means that the caller
+    receives nothing. Raises :class:`ApiError` if the queue manager refuses, for example because
+    there is no such queue, or because its readers are paused.
     """
     described = client.queue(queue)
     to, at = described["last"], max(after, described["first"] - 1)
@@ -476,7 +478,15 @@ def _rows(
                 epoch=epoch["epoch"],
                 after=at,
                 max_rows=RANGE_ROWS if left is None else min(RANGE_ROWS, left),
+                peek=peek,
             )
+            if found.paused:
+                raise ApiError(
+                    409,
+                    "paused",
+                    f"the readers of queue {queue} are paused",
+                    f"srmp-spark queue resume {shlex.quote(queue)}; peek shows the rows",
+                )
             last = min(found.last, to)
             if last <= at:
                 break
@@ -516,10 +526,9 @@ def shape(row: dict[str, Any], body: str) -> dict[str, Any]:
 
 
 def _peek(args: argparse.Namespace) -> int:
-    rows = (
-        shape(row, args.body)
-        for row in _rows(connect(args), local_queue_name(args.queue), args.after or 0, args.max)
-    )
+    queue = local_queue_name(args.queue)
+    found = _rows(connect(args), queue, args.after or 0, args.max, peek=True)
+    rows = (shape(row, args.body) for row in found)
     if args.table:
         emit(rows, table=True, columns=_TABLE_COLUMNS)
         return 0
@@ -552,9 +561,10 @@ def _receive(args: argparse.Namespace) -> int:
     registration = keeper.acquire(client, queue, args.consumer)
     try:
         taken = SequenceSet(client.all_ahead(queue, args.consumer, registration))
+        after = max(args.after or 0, registration.received)
         waiting = (
             row
-            for row in _rows(client, queue, max(args.after or 0, registration.received), None)
+            for row in _rows(client, queue, after, None, peek=False)
             if row["sequence"] not in taken
         )
         rows = heapq.nsmallest(

@@ -30,7 +30,7 @@ MANY = 1_000
 Beyond it ``status`` prints the summary, because the whole would be megabytes.
 """
 
-_QUEUE_COLUMNS = (
+QUEUE_COLUMNS = (
     "name",
     "transactional",
     "first",
@@ -40,6 +40,7 @@ _QUEUE_COLUMNS = (
     "bytes",
     "oldest_waiting_seconds",
     "paused",
+    "paused_out",
 )
 _CONSUMER_COLUMNS = ("name", "received", "holder", "lease_until")
 _STREAM_COLUMNS = (
@@ -199,8 +200,21 @@ def _add_status(commands: Commands[Any]) -> None:
 
 
 def _queues(args: argparse.Namespace) -> int:
-    emit(connect(args).queues(), table=args.table, columns=_QUEUE_COLUMNS)
+    client = connect(args)
+    emit(client.queues(), table=args.table, columns=QUEUE_COLUMNS)
+    tell_held(client.status_summary())
     return 0
+
+
+def tell_held(status: dict[str, Any]) -> None:
+    """Print on standard error that the queue manager is a held copy, if ``status`` says so."""
+    # Older queue managers hold no copies.
+    if held := status.get("held_copy"):
+        print(
+            f"srmp-spark: held since {held['since']}, because {held['because']}: {held['what']}; "
+            f"{held['do']}",
+            file=sys.stderr,
+        )
 
 
 def _consumers(args: argparse.Namespace) -> int:
@@ -240,6 +254,7 @@ def _give_up(args: argparse.Namespace) -> int:
 
 def _status(args: argparse.Namespace) -> int:
     status = _asked_for(args, connect(args))
+    tell_held(status)
     if not args.table:
         emit([status], table=False)
         return 0
@@ -288,7 +303,7 @@ def _tables(
         ],
         None,
     )
-    yield "queues", status["queues"], _QUEUE_COLUMNS
+    yield "queues", status["queues"], QUEUE_COLUMNS
     consumers = [
         {"queue": queue["name"], **consumer}
         for queue in status["queues"]

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from srmp_spark.commands import subscribe_cutover
 from srmp_spark.commands.common import (
     RETRY_SECONDS,
     Commands,
@@ -26,7 +27,7 @@ from srmp_spark.private_files import refuse_open_secret
 if TYPE_CHECKING:
     from srmp_spark.client.subscriptions import SubscriptionsClient
 
-ACTIONS = ("add", "list", "remove", "resume")
+ACTIONS = ("add", "list", "remove", "resume", "cutover")
 FIRST_SECONDS = 2.0
 """Longest wait of ``add`` for the first attempt, in seconds.
 
@@ -73,6 +74,10 @@ actions:
   list    print one subscription a line, with its count of messages and its last error
   remove  read nothing more. The subscription disappears when its pending count is 0. Remove a
           subscription of the configuration file from that file
+  cutover compare a copied queue (--mode copy) with its original, and then move it. --check only
+          compares, and ends with exit code 0 if it is safe and 1 if not. Stop the readers of the
+          other machine first. No message counts twice: what was received there is marked as
+          received here for --consumer, everything else is removed there and is read here
   resume  begin to read after a hold. A copy of a data directory moves no messages until an
           operator confirms that the original no longer reads the queue
 
@@ -80,6 +85,7 @@ examples:
   srmp-spark subscribe add --host windows.example --queue 'private$\\orders' --username reader \\
       --domain EXAMPLE --password-file reader.password
   srmp-spark subscribe list --table
+  srmp-spark subscribe cutover --host windows.example --queue 'private$\\orders' --check
   srmp-spark subscribe remove --host windows.example --queue 'private$\\orders'
 
 The password is the content of --password-file, or of the environment variable
@@ -116,12 +122,20 @@ def add_commands(commands: Commands[Any]) -> None:
     parser.add_argument(
         "--to", metavar="NAME", help="the queue here that receives (default private$/NAME@HOST)"
     )
+    parser.add_argument(
+        "--unsettled",
+        choices=("here", "there"),
+        help="remove: whose the messages are that a cut-over in progress has not decided, if the "
+        "other machine does not come back",
+    )
+    subscribe_cutover.add_flags(parser)
     add_sign_in_flags(parser)
     add_connection_flags(parser, shows=True)
     parser.set_defaults(run=_subscribe)
 
 
 def _subscribe(args: argparse.Namespace) -> int:
+    _refuse_flags_of_others(args)
     client = _client(args)
     if args.action == "list":
         found = [
@@ -140,11 +154,13 @@ def _subscribe(args: argparse.Namespace) -> int:
             )
     if args.action == "remove":
         emit(
-            [client.unsubscribe(args.host, args.queue)],
+            [client.unsubscribe(args.host, args.queue, unsettled=args.unsettled)],
             table=args.table,
             columns=SUBSCRIPTION_COLUMNS,
         )
         return 0
+    if args.action == "cutover":
+        return subscribe_cutover.cut_over(client, args)
     if args.action == "resume":
         emit(
             [client.resume_subscription(args.host, args.queue)],
@@ -164,6 +180,24 @@ def _subscribe(args: argparse.Namespace) -> int:
         "password": _password(args),
     }
     return _add(client, entry, _connection_of(args), table=args.table)
+
+
+def _refuse_flags_of_others(args: argparse.Namespace) -> None:
+    """Raise :class:`ConfigurationError` for a flag that the action would silently ignore.
+
+    Someone who asks for a check must not get a change.
+    """
+    owners = {
+        "check": "cutover",
+        "consumer": "cutover",
+        "accept_received": "cutover",
+        "received_there": "cutover",
+        "unsettled": "remove",
+    }
+    for name, action in owners.items():
+        if getattr(args, name) and args.action != action:
+            flag = name.replace("_", "-")
+            raise ConfigurationError(f"--{flag} is a flag of {action}, not of {args.action}")
 
 
 def _connection_of(args: argparse.Namespace) -> str:

@@ -212,7 +212,8 @@ def send_files(args: argparse.Namespace) -> JobOutcome:
             "dry-run",
             more,
         )
-    outcome = JobOutcome(more={**more, "known": 0, "conflicts": 0})
+    running.ask_queue_manager(outgoing.options)
+    outcome = JobOutcome(more={**more, "known": 0, "conflicts": 0, "bad": 0})
     done, throttle, bar = (
         outgoing.done(args.progress_file),
         Throttle(args.rate),
@@ -235,6 +236,7 @@ def send_files(args: argparse.Namespace) -> JobOutcome:
             outcome.rows += answer.new
             outcome.more["known"] += answer.known
             outcome.more["conflicts"] += answer.conflicts
+            outcome.more["bad"] += answer.bad
             outcome.batches += 1
             bar.add(len(rows))
     bar.close()

@@ -61,7 +61,16 @@ class Bar:
         [####............]  25 %  500/2,000 rows  120 rows/s  13 s left
     """
 
-    def __init__(self, total: int, file: TextIO, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        total: int,
+        file: TextIO,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        unit: str = "rows",
+    ) -> None:
+        """Begin at 0 of ``total``. ``unit`` is the plural of what is counted."""
+        self._unit = unit
         self._total = total
         self._console = Console.of(file)
         self._now = now
@@ -94,10 +103,10 @@ class Bar:
         seconds = now - self._begun
         speed = (self._done - self._skipped) / seconds if seconds > 0 else 0.0
         left = f"{(self._total - self._done) / speed:,.0f} s left" if speed else "-"
-        rows = f"{self._done:,}/{self._total:,} rows"
+        rows = f"{self._done:,}/{self._total:,} {self._unit}"
         return (
             f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {share:4.0%}  {rows}  "
-            f"{speed:,.0f} rows/s  {left}"
+            f"{speed:,.0f} {self._unit}/s  {left}"
         )
 
 

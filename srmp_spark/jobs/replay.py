@@ -63,9 +63,10 @@ what is sent:
 
 output:
   stdout: {"rows", "bytes", "destinations"}; the last line is {"job", "rows", "batches", "status",
-  "known", "conflicts", …}. rows: rows that this run made messages. known: rows that the same --id
-  had sent before. conflicts: rows that were not sent, because the same --id had sent other content
-  from their position. status: done, dry-run, stopped or failed.
+  "known", "conflicts", "bad", …}. rows: rows that this run made messages. known: rows that the same
+  --id had sent before. conflicts: rows that were not sent, because the same --id had sent other
+  content from their position. bad: rows that can never be sent (--on-bad-row). status: done,
+  dry-run, stopped or failed.
   stderr: progress.
   Exit codes: 0 done, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it."""
 
@@ -144,7 +145,7 @@ def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -
     more = {"bytes": size, "destinations": [outgoing.destination], "id": outgoing.application}
     if not args.yes:
         return JobOutcome(total, len(batches), "dry-run", more)
-    outcome = JobOutcome(more={**more, "known": 0, "conflicts": 0})
+    outcome = JobOutcome(more={**more, "known": 0, "conflicts": 0, "bad": 0})
     done, throttle, bar = (
         outgoing.done(args.progress_file),
         Throttle(args.rate),
@@ -164,6 +165,7 @@ def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -
             outcome.rows += answer.new
             outcome.more["known"] += answer.known
             outcome.more["conflicts"] += answer.conflicts
+            outcome.more["bad"] += answer.bad
             outcome.batches += 1
             bar.add(batch.rows)
     bar.close()

@@ -135,8 +135,21 @@ def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> 
     parser.add_argument(
         "--on-key-conflict",
         choices=("fail", "ignore", "dead-letter"),
-        help="action for a row that was sent under this --id with other content: fail (default: "
-        "end the job), ignore (do not send the row), dead-letter (make the row a dead letter)",
+        help="action for a row that was sent under this --id with other content: fail (end the "
+        "job), ignore (do not send it), dead-letter (make it one); default: as --on-bad-row",
+    )
+    parser.add_argument(
+        "--on-bad-row",
+        choices=("fail", "dead-letter", "skip"),
+        default="fail",
+        help="action for a row that can never be sent: fail (default: end the job); dead-letter (a "
+        "letter about it in --dead-letter-queue) or skip (count it), and send the others",
+    )
+    parser.add_argument(
+        "--dead-letter-queue",
+        metavar="QUEUE",
+        help="transactional queue of the queue manager that sends; dead letters of this run become "
+        "rows of it. Required for --on-bad-row dead-letter",
     )
     add_token_flag(parser)
     parser.add_argument(
@@ -225,6 +238,8 @@ def sink_options(args: argparse.Namespace) -> SinkOptions:
         "orderBy": "sequence",
         # The sent messages do not add rows to the table or the files, so there is no loop.
         "allowLoop": "true",
+        "onBadRow": args.on_bad_row,
+        **({} if args.dead_letter_queue is None else {"deadLetterQueue": args.dead_letter_queue}),
         **({} if args.on_key_conflict is None else {"onKeyConflict": args.on_key_conflict}),
         **token_of(args),
     }
@@ -235,14 +250,17 @@ def ask_queue_manager(options: SinkOptions) -> None:
     """Ask the queue manager for its status, to check that it answers and accepts the token.
 
     The job asks before it starts Spark, which takes many times as long. Raises
-    :class:`ApiUnreachableError` and :class:`ApiError`.
+    :class:`ApiUnreachableError` and :class:`ApiError`, and :class:`ConfigurationError` if letters
+    about bad rows would have no queue.
     """
     from srmp_spark.client.api import QueueManagerClient
+    from srmp_spark.spark.settings.letter_queues import check_letter_queue
 
     plain = options.allow_plain_token
     QueueManagerClient(
         options.queue_manager, options.token, retry_seconds=START_SECONDS, allow_plain_token=plain
     ).status()
+    check_letter_queue(options, retry_seconds=START_SECONDS)
 
 
 def name_of(args: argparse.Namespace) -> str:

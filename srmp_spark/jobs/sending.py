@@ -115,10 +115,10 @@ class JobSending:
         """
         import pyarrow
 
+        from srmp_spark.spark.settings.sink_columns import stage_metadata
+
         rows = rows.append_column("destination", pyarrow.repeat(self.destination, rows.num_rows))
-        rows = rows.replace_schema_metadata(
-            {b"srmp.dead_letter": str(self.options.dead_letter).lower().encode()}
-        )
+        rows = rows.replace_schema_metadata(stage_metadata(self.options))
         sink = pyarrow.BufferOutputStream()
         with pyarrow.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
@@ -133,13 +133,24 @@ class JobSending:
         return self._commit(batch, [staged.stage])
 
     def _commit(self, batch: str, stages: list[str]) -> CommitAnswer:
-        return self.client.commit(
+        answer = self.client.commit(
             self.application,
             batch,
             stages,
             on_key_conflict=self.options.on_key_conflict,
             allow_loop=self.options.allow_loop,
         )
+        if answer.bad:
+            _log.warning(
+                "sink.bad_rows application=%s batch=%s rows=%s: they can never be sent "
+                "(--on-bad-row %s). The first: %s",
+                self.application,
+                batch,
+                answer.bad,
+                self.options.on_bad_row,
+                answer.first_bad,
+            )
+        return answer
 
 
 def outgoing_columns(rows: DataFrame, delivery: str) -> DataFrame:

@@ -7,7 +7,7 @@ import logging
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, with_hint
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, canonical_queue_name
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.queue_manager.trust.writers import open_forwarding
+from srmp_spark.queue_manager.trust.writers import NO_HOST_ADVICE, open_forwarding
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +27,7 @@ async def ensure_queues(manager: QueueManager) -> None:
     if manager.config.forwarding.is_on:
         wanted.insert(1, (FORWARD_QUEUE, False))
         if manager.config.store_and_forward and not manager.config.allow_url:
-            log.warning(
-                "forward.no_host: --store-and-forward needs --allow-url PATTERN for each "
-                "host that it may forward to"
-            )
+            log.warning("forward.no_host: %s", NO_HOST_ADVICE)
         if (overlooked := open_forwarding(manager.config.writer)) is not None:
             log.warning("forward.open: %s", overlooked)
     for name, transactional in wanted:

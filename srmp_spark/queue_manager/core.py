@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from srmp_spark.clock import Clock
     from srmp_spark.errors import ProcessMustEndError
     from srmp_spark.names import LocalHosts
-    from srmp_spark.queue_manager.configuration.config import ServeConfig
+    from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
     from srmp_spark.queue_manager.queues.catalogue import Catalogue
     from srmp_spark.store.directory import DataDirectory
     from srmp_spark.store.tables.state import StoredReceipt

@@ -13,6 +13,7 @@ same disk.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -34,6 +35,7 @@ from srmp_spark.queue_manager.reader.crossing import (
     TrimPlan,
 )
 from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL
+from srmp_spark.queue_manager.state_reports import STATE_COMPARE_SECONDS
 from srmp_spark.store.database import sweeper
 from srmp_spark.store.stored_rows import retention, sealing
 
@@ -94,18 +96,13 @@ CLOCK_JUMP_SECONDS = 300.0
 A warning is logged then, and nothing expires early by it.
 """
 UNUSED_LOOK_SECONDS = 0.5
-STATE_COMPARE_SECONDS = 15.0
-"""Longest wait for the comparison with the Delta state, in seconds.
-
-After that messages are accepted without it. The comparison loads deltalake and reads three logs. A
-store that is away for longer must not keep messages out; the comparison is then made as soon as the
-store is back.
-"""
 FIRST_LOOK_SECONDS = 2.0
 """Longest wait of a job for its first step after the start, in seconds.
 
 A queue manager that is restarted often must get to its retention too.
 """
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 log = logging.getLogger(__name__)
 
@@ -160,11 +157,12 @@ class Maintenance:
     async def compare_state(self) -> None:
         """Wait until the Delta state was compared with the log, for at most STATE_COMPARE_SECONDS.
 
-        Without ``--state`` nothing is compared. If the Delta state cannot be read in that time, log
-        a warning and return. Raises :class:`StoreDamagedError` (exit code 6) if the data directory
-        is an older copy, so that the Delta state is ahead of it.
+        Without ``--state``, or while the directory is a held copy, nothing is compared. If the
+        Delta state cannot be read in that time, log a warning and return. Raises
+        :class:`StoreDamagedError` (exit code 6) if the data directory is an older copy, so that
+        the Delta state is ahead of it.
         """
-        if self._manager.config.state is None:
+        if self._manager.config.state is None or self._manager.activation.held is not None:
             return
         try:
             await asyncio.wait_for(self._manager.state.compared.wait(), STATE_COMPARE_SECONDS)
@@ -210,8 +208,13 @@ class Maintenance:
                 except ApiError as error:
                     # The reader is being restarted, or refuses. The next turn may succeed.
                     log.warning('maintenance.postponed step=%s reason="%s"', step.__name__, error)
-                except Exception:  # The service itself must continue.
-                    log.exception("maintenance.failed step=%s", step.__name__)
+                except Exception as error:  # The service itself must continue.
+                    if isinstance(error, OSError) and error.errno in _FULL:
+                        # Another program filled the volume. The traceback adds nothing.
+                        told = 'maintenance.postponed step=%s reason="%s"'
+                        log.warning(told, step.__name__, error)
+                    else:
+                        log.exception("maintenance.failed step=%s", step.__name__)
                 await asyncio.sleep(seconds)
 
         self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
@@ -224,6 +227,7 @@ class Maintenance:
             self._manager.garbage.set()
         await self.disk.cut()
         await self.disk.cut_log()
+        self.disk.keep_reserve()
 
     # --- sealing and deleting ---------------------------------------------------------------------
 

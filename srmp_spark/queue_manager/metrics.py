@@ -132,7 +132,7 @@ class Metrics:
         """For each (status, how it was determined) the number of signed messages that were checked.
         """
         self.sink_rows: dict[tuple[str, ...], int] = defaultdict(int)
-        """For each of "new", "known" and "conflicts" the number of rows of answered commits."""
+        """The number of rows of answered commits, by "new", "known", "conflicts" and "bad"."""
         self.tls_refused: dict[str, int] = defaultdict(int)
         """For each reason the number of handshakes that failed at the SRMP port."""
         self.receipts_sent: dict[str, int] = defaultdict(int)
@@ -268,8 +268,8 @@ COUNTERS = (
     ),
     CounterSpec(
         "srmp_sink_rows",
-        "Rows of the commits of sinks. result is new (will be sent), known (sent before), or "
-        "conflicts (sent before with other content).",
+        "Rows of the commits of sinks. result is new (will be sent), known (sent before), "
+        "conflicts (sent before with other content), or bad (can never be sent).",
         ("result",),
         lambda metrics: metrics.sink_rows,
     ),

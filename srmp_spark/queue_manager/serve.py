@@ -18,8 +18,6 @@ import logging
 import os
 import signal
 import socket
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +31,7 @@ from srmp_spark import interface
 from srmp_spark.clock import SystemClock
 from srmp_spark.errors import ConfigurationError, MemoryAheadError, ProcessMustEndError, with_hint
 from srmp_spark.holder import Holder
+from srmp_spark.logs.form import LogForm, log_to_stderr, say_last
 from srmp_spark.private_files import refuse_open_secret, replace_private
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.health import HealthApi
@@ -40,9 +39,8 @@ from srmp_spark.queue_manager.api.port_side.guard import Guard
 from srmp_spark.queue_manager.api.port_side.port import ApiPort
 from srmp_spark.queue_manager.api.port_side.router import Router
 from srmp_spark.queue_manager.api.status import Transports
-from srmp_spark.queue_manager.child.log_lines import log_to_stderr
-from srmp_spark.queue_manager.configuration.config import ServeConfig
 from srmp_spark.queue_manager.configuration.endpoint import Endpoint, SchemedEndpoint
+from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.groups import check_multicast
@@ -61,8 +59,8 @@ from srmp_spark.queue_manager.srmp_port.sockets import (
 )
 from srmp_spark.queue_manager.srmp_port.srmp_inbox import srmp_endpoint
 from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsPort
-from srmp_spark.queue_manager.trust.tls import ClientTls, ServerTls
-from srmp_spark.queue_manager.trust.tokens import VERBS
+from srmp_spark.queue_manager.trust.tls import API_FLAGS, ClientTls, ServerTls
+from srmp_spark.queue_manager.trust.tokens import broad_advice
 from srmp_spark.queue_manager.wsrm.port import ReliablePort
 from srmp_spark.store.database.schema import readable
 from srmp_spark.store.directory import DataDirectory
@@ -193,8 +191,7 @@ def serve(config: ServeConfig) -> int:
     Raises :class:`ConfigurationError`, :class:`StoreError` and other errors of srmp-spark, which
     the command line turns into exit codes. A failed write ends the process with code 1.
     """
-    log_to_stderr()
-    logging.Formatter.converter = time.gmtime
+    log_to_stderr(LogForm(config.log_level, config.log_format), "serve")
     for name in ("uvicorn", "uvicorn.error"):
         # The API logs its own faults, without tracebacks for faults of clients.
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -439,13 +436,8 @@ class _Process:
         config, manager = self._config, parts.manager
         is_loopback = config.api.is_loopback
         for token in manager.tokens.broad():
-            log.warning(
-                'token.broad name=%s because="verbs has read without browse, which means what it '
-                'meant before the six verbs" do="write verbs = [%s] to keep that; readers need '
-                'browse, read"',
-                token.name,
-                ", ".join(f"'{verb}'" for verb in VERBS if verb in token.verbs),
-            )
+            because, do = broad_advice(token)
+            log.warning('token.broad name=%s because="%s" do="%s"', token.name, because, do)
         guard = Guard(
             loopback=is_loopback,
             own_host=config.api.host,
@@ -474,7 +466,11 @@ class _Process:
             tls = None
             if config.api_cert is not None and config.api_key is not None:
                 tls = ServerTls(
-                    config.api_cert, config.api_key, None, require_client_certificate=False
+                    config.api_cert,
+                    config.api_key,
+                    None,
+                    require_client_certificate=False,
+                    flags=API_FLAGS,
                 )
         except OSError as error:  # ssl.SSLError is an OSError.
             raise ConfigurationError(f"--api-cert/--api-key: {error}") from None
@@ -514,11 +510,12 @@ class _Process:
             ready["wsrm"] = self._ports.wsrm.url()
         if self._ports.rpc is not None:
             ready["rpc"] = self._ports.rpc.url().partition("://")[2]
-        found = self._directory.path.stat()
+        found, mapper = self._directory.path.stat(), self._config.rpc_endpoint_mapper
         endpoint: interface.EndpointFile = {
             **ready,
             "process": Holder.here("srmp-spark serve").as_dict(),
             "directory": [found.st_dev, found.st_ino],
+            "rpc_endpoint_mapper": "" if mapper is None else mapper.url(),
         }
         _write_file(self._directory.path / interface.ENDPOINT_FILE, json.dumps(endpoint) + "\n")
         print(json.dumps(ready, separators=(",", ":")), flush=True)
@@ -550,5 +547,5 @@ def _die(error: ProcessMustEndError) -> Any:  # noqa: ANN401  # it does not retu
         )
     else:
         hint = "restart it when the disk is in order"
-    print(f"srmp-spark: {with_hint(str(error), hint)}", file=sys.stderr, flush=True)
+    say_last(with_hint(str(error), hint), 1)
     os._exit(1)

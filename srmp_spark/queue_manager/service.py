@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
+from srmp_spark.queue_manager.activation import Activation, reader_settings
 from srmp_spark.queue_manager.admission.acceptor import Acceptor, Effects
 from srmp_spark.queue_manager.admission.admission import Admission
 from srmp_spark.queue_manager.admission.disk_gate import DiskGate
@@ -27,7 +29,6 @@ from srmp_spark.queue_manager.queues.administration import QueueAdministration
 from srmp_spark.queue_manager.queues.consumer_saves import ConsumerSaves
 from srmp_spark.queue_manager.queues.leases import Leases
 from srmp_spark.queue_manager.queues.own_order import OwnOrder
-from srmp_spark.queue_manager.reader.crossing import ReaderSettings
 from srmp_spark.queue_manager.reader.link import ReaderLink
 from srmp_spark.queue_manager.receipts.decision_receipts import DecisionReceipts
 from srmp_spark.queue_manager.receipts.receipts_sender import ReceiptsSender
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from srmp_spark.clock import Clock
     from srmp_spark.errors import ProcessMustEndError
     from srmp_spark.names import LocalHosts
-    from srmp_spark.queue_manager.configuration.config import ServeConfig
+    from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
     from srmp_spark.queue_manager.trust.tokens import Tokens
     from srmp_spark.store.directory import DataDirectory
 
@@ -112,18 +113,23 @@ class QueueManager:
         self.tokens = config.all_tokens()
         refusal_log = RefusalLog()
         self.admission = _admission(core, self.gate, self.tokens, refusal_log)
-        effects = Effects(
+        self.acceptor = Acceptor(core, self.gate, refusal_log, self._effects())
+        self.multicast = _multicast(core, self.admission, self.acceptor)
+        """The multicast groups, or ``None`` if multicast is off."""
+        self.state = StateReports(core, self.gate, self.multicast, self.stop)
+        self.reader = _reader(core, self.state)
+        self.activation = Activation(
+            core, self.outgoing, self.reader, self.state, self._send_receipts
+        )
+
+    def _effects(self) -> Effects:
+        return Effects(
             arm_receipts=self.receipts.arm,
             stored=self._stored,
             moved=self.decisions.moved,
             discarded=self.decisions.discarded,
             measure_disk=self.disk.look_again,
         )
-        self.acceptor = Acceptor(core, self.gate, refusal_log, effects)
-        self.multicast = _multicast(core, self.admission, self.acceptor)
-        """The multicast groups, or ``None`` if multicast is off."""
-        self.state = StateReports(core, self.gate, self.multicast, self.stop)
-        self.reader = _reader(core, self.state)
 
     @property
     def epoch(self) -> str:
@@ -131,7 +137,16 @@ class QueueManager:
         return self.directory.epoch
 
     def start_sending(self) -> None:
-        """Begin to send receipts, first those that the last run has left in the store."""
+        """Begin to send receipts, first those that the last run has left in the store.
+
+        A copied data directory sends none until it is activated, which is logged.
+        """
+        self.activation.tell()
+        if self.activation.held is None:
+            self._send_receipts()
+
+    def _send_receipts(self) -> None:
+        self.receipts.allow()
         self.receipts.owe(self._owed_at_start, found=True)
         self._owed_at_start.clear()
         self.receipts.arm()
@@ -203,11 +218,8 @@ def _multicast(core: Core, admission: Admission, acceptor: Acceptor) -> Multicas
 
 
 def _reader(core: Core, reports: StateReports) -> ReaderLink:
-    """Build the link to the reader process."""
-    settings = ReaderSettings(
-        str(core.directory.path),
-        core.directory.queue_manager,
-        core.config.state,
-        core.config.state_interval,
-    )
+    """Build the link to the reader process, which publishes nothing of a held copy."""
+    settings = reader_settings(core)
+    if core.directory.held is not None:
+        settings = replace(settings, state=None)
     return ReaderLink(settings, reports.on_event)

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 OLDER_COPY = "older-copy"
 """Reason of the closed gate when the data directory is an older copy."""
+STATE_COMPARE_SECONDS = 15.0
+"""Longest wait for the comparison with the Delta state, in seconds.
+
+After that messages are accepted without it. The comparison loads deltalake and reads three logs. A
+store that is away for longer must not keep messages out; the comparison is then made as soon as the
+store is back.
+"""
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ process.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.client.endpoint_file import read_endpoint
 from srmp_spark.errors import (
     ApiError,
     ApiUnreachableError,
@@ -32,8 +32,7 @@ from srmp_spark.errors import (
     SrmpSparkError,
     StoreDamagedError,
 )
-from srmp_spark.holder import Holder
-from srmp_spark.interface import ENDPOINT_FILE, EndpointFile, ExitCode
+from srmp_spark.interface import ExitCode
 from srmp_spark.private_files import FOLDER_MODE, append_private, refuse_wide
 from srmp_spark.spark.settings.options import SourceOptions
 
@@ -182,22 +181,14 @@ def start_or_join(
 def _living(data_dir: Path, token: str | None) -> str | None:
     """Return the API URL in the endpoint file, if the queue manager that wrote the file answers.
 
-    Otherwise return ``None``. After a kill the file names a port that another program may use by
-    now, perhaps another queue manager. So its process must live, the file must be in the directory
-    that it was written for, and the GUID in the answer must be that of the file. Raises
-    :class:`ApiError` (401) if the queue manager requires another token.
+    Otherwise return ``None``. Another queue manager may have the port of the file by now, so the
+    GUID in the answer must be that of the file. Raises :class:`ApiError` (401) if the queue manager
+    requires another token.
     """
-    try:
-        endpoint: EndpointFile = json.loads((data_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
-        url, guid = endpoint["api"], endpoint["queue_manager"]
-        found = data_dir.stat()
-        if endpoint.get("directory", [found.st_dev, found.st_ino]) != [found.st_dev, found.st_ino]:
-            # The file was copied together with the directory.
-            return None
-        if "process" in endpoint and Holder.from_dict(endpoint["process"]).is_gone():
-            return None
-    except (OSError, ValueError, KeyError, TypeError):
+    endpoint = read_endpoint(data_dir)
+    if endpoint is None:
         return None
+    url, guid = endpoint["api"], endpoint["queue_manager"]
     client = QueueManagerClient(url, token, retry_seconds=0.0)
     try:
         return url if client.is_ready() and client.status()["queue_manager"] == guid else None

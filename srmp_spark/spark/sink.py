@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.spark.settings.sink_options import (
     BodyFormatName,
+    OnBadRowName,
     OnKeyConflictName,
     Target,
     check_stream_sink,
@@ -55,6 +56,7 @@ class SrmpSink:
     | ``application`` | owner of the rows; default: the query id; required in Spark Connect |
     | ``deadLetterQueue`` | transactional queue of that queue manager that also gets dead letters |
     | ``deadLetter`` | ``True``: a final stream receipt finishes a message; else a stream receipt |
+    | ``onBadRow`` | fate of rows that can never be sent: ``fail``, ``dead-letter``, ``skip`` |
     | ``onKeyConflict`` | fate of conflicts: ``fail`` (default), ``ignore``, ``dead-letter`` |
     | ``allowLoop`` | ``True``: a row may return to the queue that it was read from |
     | ``bodyFormat`` | form of a string body: ``raw`` (default), ``activex``, ``xml`` |
@@ -65,10 +67,16 @@ class SrmpSink:
     | ``token`` | API token; default: environment ``SRMP_SPARK_TOKEN`` |
     | ``allowPlainToken`` | send the token over plain HTTP beyond loopback |
 
+    A row that can never be sent has no body, no destination, a label that is too long, and so on
+    (docs/poison-rows.md). ``fail`` fails its batch. ``dead-letter`` sends the rest of the batch and
+    puts a letter about the row into ``deadLetterQueue``. ``skip`` sends the rest, and the row is
+    counted in :attr:`result` and in a warning.
+
     A conflict is a row whose key or source position was sent before with other content. ``fail``
     refuses its batch, ``ignore`` does not send the row, and ``dead-letter`` makes the row a dead
-    letter. A final stream receipt arrives when the receiving application has received the message.
-    ``allowPlainToken`` has a risk: others on the network can read the token.
+    letter. Without the option, a conflict has the fate of ``onBadRow``. A final stream receipt
+    arrives when the receiving application has received the message. ``allowPlainToken`` has a risk:
+    others on the network can read the token.
 
     The column ``body`` (binary or string) is required. The columns ``destination``, ``label``,
     ``priority``, ``correlation_id``, ``app_specific``, ``body_type``, ``response_queue``,
@@ -104,6 +112,7 @@ class SrmpSink:
         application: str | None = None,
         deadLetter: bool = False,  # noqa: N803
         deadLetterQueue: str | None = None,  # noqa: N803
+        onBadRow: OnBadRowName = "fail",  # noqa: N803
         onKeyConflict: OnKeyConflictName | None = None,  # noqa: N803
         allowLoop: bool = False,  # noqa: N803
         bodyFormat: BodyFormatName = "raw",  # noqa: N803
@@ -124,6 +133,7 @@ class SrmpSink:
             "application": application,
             "deadLetter": deadLetter,
             "deadLetterQueue": deadLetterQueue,
+            "onBadRow": onBadRow,
             "onKeyConflict": onKeyConflict,
             "allowLoop": allowLoop or None,
             "bodyFormat": bodyFormat,
@@ -143,6 +153,7 @@ class SrmpSink:
         self.result: CommitAnswer | None = None
         """The result of the last micro-batch: numbers of ``new``, ``known`` and conflicting rows.
 
+        The attribute ``bad`` of the result is the number of rows that can never be sent.
         ``None`` if the batch had no rows, or if the queue manager did not answer afterwards.
         """
         if self._application is None and _session_is_remote():

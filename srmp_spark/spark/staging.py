@@ -31,6 +31,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import RowError, SrmpSparkError
 from srmp_spark.rows.body_formats import as_bodies
+from srmp_spark.rows.row_names import row_name
 from srmp_spark.spark.settings.sink_columns import StagedColumn, StagePlan
 from srmp_spark.spark.settings.sink_options import SinkOptions, Target
 
@@ -44,6 +45,12 @@ double their size.
 """
 CHUNK_BYTES = 1024 * 1024
 """Bytes of the body that are sent at once. The HTTP client copies each chunk once."""
+CUT_BYTES = 8 * 1024 * 1024
+"""Bytes that are sent of each value of a row that is too large to be a message.
+
+A message has at most half of this. The queue manager finds such a row too large all the same, and
+``onBadRow`` decides about the row; a row of more than 64 MB would end its stage.
+"""
 RETRY_SECONDS = 60.0
 """Longest time, in seconds, that a task or the driver waits for a queue manager that restarts.
 
@@ -66,6 +73,10 @@ class StagedPartition(WriterCommitMessage):
     rows: int
     warning: str | None = None
     """The queue manager's warning about the options, or ``None``."""
+    bad: int = 0
+    """Number of rows that can never be sent, and were taken out (option ``onBadRow``)."""
+    first_bad: str = ""
+    """Text that names the first of these rows, and its problem."""
 
 
 class SourceFailedError(Exception):
@@ -124,7 +135,9 @@ def stage_partition(
             "nothing of the batch is committed. Is something between Spark and the queue "
             "manager changing what passes?"
         )
-    return StagedPartition(target, staged.stage, rows.count, staged.warning)
+    return StagedPartition(
+        target, staged.stage, rows.count, staged.warning, staged.bad, staged.first_bad
+    )
 
 
 class Rows:
@@ -134,6 +147,14 @@ class Rows:
         self._plan = plan
         self._partition = partition
         self._names = [column.name for column in plan.columns]
+        # The others may have any length, and determine the order or the transaction of other rows.
+        self._cut_columns = [
+            column.source
+            for column in plan.columns
+            if column.source is not None
+            and column.name != "transaction"
+            and column.name not in plan.order_by
+        ]
         self.count = 0
         """Number of rows that were converted so far."""
 
@@ -148,11 +169,29 @@ class Rows:
 
     def _messages_of(self, batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
         for piece in _pieces(batch):
-            staged = self._staged(piece)
+            staged = self._staged(self._cut(piece))
             if not self.count:
                 yield staged.schema.serialize()
             yield staged.serialize()
             self.count += piece.num_rows
+
+    def _cut(self, piece: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a single row that is too large to be sent with its values cut to CUT_BYTES.
+
+        Other pieces, and with ``onBadRow=fail`` all pieces, are returned as they are.
+        """
+        if (
+            piece.num_rows > 1
+            or piece.nbytes <= PIECE_BYTES
+            or self._plan.options.on_bad_row == "fail"
+        ):
+            return piece
+        columns = list(piece.columns)
+        for index in self._cut_columns:
+            (value,) = columns[index].to_pylist()
+            if isinstance(value, bytes | str) and len(value) > CUT_BYTES:
+                columns[index] = pa.array([value[:CUT_BYTES]], columns[index].type)
+        return pa.RecordBatch.from_arrays(columns, schema=piece.schema)
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [self._column(column, batch) for column in self._plan.columns]
@@ -164,20 +203,33 @@ class Rows:
         if column.source is None:
             return pa.repeat(column.constant, batch.num_rows)
         values = batch.column(column.source)
-        return self._bodies(values) if column.name == "body" else values
+        return self._bodies(values, batch) if column.name == "body" else values
 
-    def _bodies(self, values: pa.Array) -> pa.Array:
-        if values.null_count:
-            row = self.count + pc.index(values.is_null(), pa.scalar(value=True)).as_py()
+    def _bodies(self, values: pa.Array, batch: pa.RecordBatch) -> pa.Array:
+        if values.null_count and self._plan.options.on_bad_row == "fail":
+            row = pc.index(values.is_null(), pa.scalar(value=True)).as_py()
             raise RowError(
-                f"column body is null in row {row} of partition {self._partition} (both "
-                "count from 0): a message has a body; "
+                f"column body is null in {self._name(batch, row)}: a message has a body; "
                 "if it is meant to be empty, write coalesce(col('body'), "
                 f"lit({'' if self._plan.text_body else b''!r}))"
             )
         if not self._plan.text_body:
             return values
-        return as_bodies(values.cast(pa.string()), self._plan.options.body_format)
+        texts = values.cast(pa.string())
+        bodies = as_bodies(texts.fill_null(""), self._plan.options.body_format)
+        # The queue manager finds the rows without a body.
+        return pc.if_else(texts.is_valid(), bodies, None) if texts.null_count else bodies
+
+    def _name(self, batch: pa.RecordBatch, row: int) -> str:
+        """Return a text that names a row of ``batch`` for people, with its place."""
+        named = {
+            column.name: batch.column(column.source)
+            for column in self._plan.columns
+            if column.source is not None
+        }
+        place = f"row {self.count + row} of partition {self._partition}"
+        name = row_name(named, row, self._plan.order_by)
+        return f"{place} (both count from 0)" if name is None else f"{name} ({place})"
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -37,6 +37,7 @@ from pyspark.sql.types import StructType
 
 from srmp_spark.client.outbox_batches import CommitAnswer, OutboxClient
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
+from srmp_spark.spark.settings.letter_queues import check_letter_queue
 from srmp_spark.spark.settings.sink_columns import plan
 from srmp_spark.spark.settings.sink_options import SinkOptions, Target, check_stream_sink, target_of
 from srmp_spark.spark.staging import StagedPartition, client_of, stage_partition
@@ -74,6 +75,7 @@ class SrmpWriter(DataSourceArrowWriter):
                 ".mode('append')"
             )
         self._plan = plan(options, schema)
+        check_letter_queue(options)
         new = str(uuid.uuid4())
         self._target = Target(options.application or new, options.batch or new)
 
@@ -121,6 +123,7 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
                 "use outputMode append or update"
             )
         self._plan = plan(options, schema)
+        check_letter_queue(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a task to the queue manager, which keeps them; return the task's result.
@@ -229,6 +232,7 @@ def _commit(
         "sink.committed application=%s batch=%s new=%s known=%s conflicts=%s", *target, *result
     )
     warn_of_rest(target, result, options)
+    warn_of_bad_rows(target, result, options)
     return result
 
 
@@ -256,6 +260,26 @@ def warn_of_rest(target: Target, result: CommitAnswer, options: SinkOptions) -> 
             fate,
             options.on_key_conflict,
         )
+
+
+def warn_of_bad_rows(target: Target, result: CommitAnswer, options: SinkOptions) -> None:
+    """Log how many rows of a committed batch can never be sent, with the first of them."""
+    if not result.bad:
+        return
+    fate = (
+        f"a letter about each is in {options.dead_letter_queue}"
+        if options.on_bad_row == "dead-letter"
+        else "they are skipped"
+    )
+    _log.warning(
+        "sink.bad_rows application=%s batch=%s rows=%s: they can never be sent, and %s "
+        "(onBadRow=%s). The first: %s",
+        *target,
+        result.bad,
+        fate,
+        options.on_bad_row,
+        result.first_bad,
+    )
 
 
 def _delete(client: OutboxClient, target: Target) -> None:

@@ -39,6 +39,7 @@ import logging
 import os
 import re
 import secrets
+import shlex
 import sqlite3
 import struct
 import uuid
@@ -47,17 +48,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
+from srmp_spark.errors import (
+    ConfigurationError,
+    StoreDamagedError,
+    StoreError,
+    StoreSyncError,
+)
 from srmp_spark.private_files import FOLDER_MODE, narrow, refuse_wide, replace_private
 from srmp_spark.store import unreadable_rows
 from srmp_spark.store.database.durable import make_directory, sync_directory
 from srmp_spark.store.database.lock import take_lock
+from srmp_spark.store.database.reserve import release_if_short
 from srmp_spark.store.database.schema import ADDED, RESTORE_HINT, connect_writer, readable
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
 from srmp_spark.store.stored_rows import wide_parts
 from srmp_spark.store.tables import (
+    cutovers,
     decisions,
     epochs,
+    held_copy,
     held_subscriptions,
     holes,
     losses,
@@ -66,6 +75,7 @@ from srmp_spark.store.tables import (
     state,
     wsrm_sequences,
 )
+from srmp_spark.store.tables.held_copy import HeldCopy
 
 LOCK_FILE = "lock"
 IDENTITY_FILE = "identity"
@@ -73,6 +83,13 @@ DATABASE_FILE = "store.db"
 SEGMENTS_DIRECTORY = "segments"
 OWN_FOLDERS = frozenset({SEGMENTS_DIRECTORY, STAGES_DIRECTORY, "delta", "subscriptions"})
 """Folders of the data directory whose content no other user may see."""
+BACKUP_FILE = "backup.json"
+"""Manifest of a backup (store/backup/manifest.py).
+
+A folder with this file is a backup. A queue manager that started on it would change it.
+"""
+RESTORED_FILE = "restored-from.json"
+"""File in a directory that was made of a backup: when the backup was made, for an operator."""
 RESTORING_FILE = "restoring"
 """File that exists while ``srmp-spark restore`` makes the directory.
 
@@ -190,6 +207,10 @@ class DataDirectory:
     fence: int
     changed: str | None
     """Reason why this start began a new epoch in a used directory; ``None`` if it did not."""
+    held: HeldCopy | None
+    """Why the directory, which is a copy, holds everything that acts outside; ``None`` if it does
+    not.
+    """
     receipts_key: str
     """Random text, created once and never shown to anyone.
 
@@ -219,6 +240,9 @@ class DataDirectory:
             make_directory(path)
             refuse_network_file_system(path, mountinfo)
             refuse_wide(path)
+            _refuse_backup(path)
+            if release_if_short(path):
+                _log.warning("data_dir.reserve_used dir=%s: its volume is full", path)
             (path / SEGMENTS_DIRECTORY).mkdir(exist_ok=True, mode=FOLDER_MODE)
             lock = take_lock(path / LOCK_FILE)
             if count := narrow(path, OWN_FOLDERS):
@@ -263,7 +287,7 @@ class DataDirectory:
         starts: int = facts.get("starts", 0)
         queue_manager: str = facts.get("queue_manager") or str(uuid.uuid4())
         born = birth_of(path / DATABASE_FILE)
-        because = foreign_because(
+        because = _restored_because(path, identity) or foreign_because(
             identity, starts=starts, position=position, inodes=_inodes(path), born=born
         )
         if because is None:
@@ -279,6 +303,7 @@ class DataDirectory:
             wide_parts.DDL,
             moves.DDL,
             wsrm_sequences.DDL,
+            *cutovers.DDL,
         ):
             writer.execute(statement)
         marks.take_over(writer)
@@ -310,6 +335,7 @@ class DataDirectory:
             current.id,
             fence + 1,
             changed,
+            held_copy.load(writer),
             receipts_key,
             writer,
             lock,
@@ -359,6 +385,14 @@ class DataDirectory:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _refuse_backup(path: Path) -> None:
+    if (path / BACKUP_FILE).exists():
+        raise ConfigurationError(
+            f"{path} is a backup, and a queue manager would change it: make a data directory of it "
+            f"with srmp-spark restore --backup {shlex.quote(str(path))} --data-dir NEW"
+        )
 
 
 def _unusable(path: Path, error: OSError) -> StoreError:
@@ -422,6 +456,7 @@ def _begin_epoch_if_due(
         epochs.begin(writer, secrets.token_hex(8), now, because)
         state.skip_used_identifiers(writer)
         held_subscriptions.hold_all(writer, because)
+        held_copy.hold(writer, HeldCopy(because, now))
     elif "holes" in moved_aside:
         # The unreadable hole may have held the last sequence of its queue. A sequence is never
         # issued twice in an epoch.
@@ -437,6 +472,17 @@ def _begin_epoch_if_due(
         epochs.begin(
             writer, secrets.token_hex(8), now, "a consumer's mark lies beyond the last row"
         )
+
+
+def _restored_because(path: Path, identity: Identity | None) -> str | None:
+    """Return that the directory was made of a backup, at its first start; ``None`` otherwise."""
+    if identity is not None:
+        return None
+    try:
+        made_at = json.loads((path / RESTORED_FILE).read_text(encoding="utf-8"))["made_at"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return f"it was restored from the backup of {made_at}"
 
 
 def _inodes(path: Path) -> tuple[int, int, int]:

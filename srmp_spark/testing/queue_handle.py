@@ -61,7 +61,8 @@ class QueueHandle:
         rows: list[dict[str, Any]] = []
         at = first - 1
         while at < end:
-            last = min(self.client.range(self.name, epoch=found.epoch, after=at).last, end)
+            step = self.client.range(self.name, epoch=found.epoch, after=at, peek=True)
+            last = min(step.last, end)
             rows += self._read(found.epoch, at, last)
             at = last
         return rows
@@ -92,7 +93,8 @@ class QueueHandle:
                     f"{self.name} has {len(rows)} of {count} rows after {seconds:g} s; "
                     f"post to {self.url}"
                 )
-            self.client.range(self.name, after=self.client.range(self.name).end, wait=left)
+            end = self.client.range(self.name).end
+            self.client.range(self.name, after=end, wait=left, peek=True)
 
     def waiting(self, consumer: str = DEFAULT_CONSUMER) -> int:
         """Return the number of rows of the queue that ``consumer`` has not received.

@@ -348,7 +348,8 @@ class TestOnATerminal:
     @pytest.mark.parametrize(
         "arguments",
         [["queues"], ["consumers", "private$/orders"], ["peek", "--queue", "private$/orders"],
-         ["status", "--queue", "private$/orders"], ["doctor", "--queue", "private$/orders"]],
+         ["status", "--queue", "private$/orders"], ["doctor", "--queue", "private$/orders"],
+         ["queue", "create", "private$/orders"]],
         ids=lambda each: each[0],
     )  # fmt: skip
     def test_it_shows_a_table(self, running: RunningQueueManager, arguments: list[str]) -> None:

@@ -262,7 +262,7 @@ def test_a_queue_of_the_other_kind_says_once_what_to_do(
         "with its rows, while",
     )
     assert re.search(
-        r"runs: curl -X DELETE http://127\.0\.0\.1:\d+/v1/queues/a \(start it without "
+        r"runs: srmp-spark queue delete a --api http://127\.0\.0\.1:\d+ \(start it without "
         r"--queue a for that\)",
         said,
     )
@@ -270,7 +270,10 @@ def test_a_queue_of_the_other_kind_says_once_what_to_do(
     wrong = f"{running.api}/v1/queues/private$%2ft"
     answer = requests.put(wrong, json={"transactional": False}, timeout=30)
     hint = answer.json()["error"]["hint"]
-    assert (answer.status_code, hint.rpartition("/v1/")[2]) == (409, "queues/private%24%2Ft")
+    assert (answer.status_code, hint.partition("runs: ")[2]) == (
+        409,
+        f"srmp-spark queue delete 'private$/t' --api {running.api}",
+    )
 
 
 def test_a_table_of_sentences_cuts_none(capsys: pytest.CaptureFixture[str]) -> None:

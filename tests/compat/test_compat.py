@@ -13,7 +13,7 @@ import deltalake
 import pytest
 from compat_fixture import LEDGER, ORDERS, QUEUES, ingest, wait_for
 
-from srmp_spark.client.api import QueueManagerClient
+from srmp_spark.client.outgoing_messages import OutgoingClient
 from srmp_spark.testing.queue_manager import RunningQueueManager, ServeFailedError
 
 VERSIONS = sorted(path.parent.name for path in Path(__file__).parent.glob("*/state.tar.gz"))
@@ -29,7 +29,7 @@ def left_behind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, d
     return tmp_path, json.loads((tmp_path / "expected.json").read_text())
 
 
-def test_there_is_a_fixture_of_this_version() -> None:
+def test_there_is_a_fixture_of_the_earlier_version() -> None:
     assert "0.1" in VERSIONS
 
 
@@ -44,7 +44,8 @@ def test_data_directory_state_and_checkpoint_go_on(
     ) as running:
         assert running.ready["queue_manager"] == expected["queue_manager"]
         assert running.ready["epoch"] != expected["epoch"]
-        client = QueueManagerClient(running.api)
+        client = OutgoingClient(running.api)
+        assert client.activate()["activated"], "a copy publishes nothing before"
         ends = {queue["name"]: queue["last"] for queue in client.status()["queues"]}
         assert ends == expected["ends"]
         sent = client.send(ORDERS, [{"label": "after the update"}]) + client.send(

@@ -30,7 +30,7 @@ def _addresses() -> Iterator[None]:
         yield
 
 
-def test_there_is_a_whole_archive_of_this_version() -> None:
+def test_there_is_a_whole_archive_of_the_earlier_version() -> None:
     assert "0.1" in ARCHIVES
 
 
@@ -91,8 +91,10 @@ def test_a_copy_is_a_new_epoch_in_which_nothing_leaves_or_is_taken(
         }
         assert held == {world.STOCK: False, world.TASKS: True, world.MISSING: True}
         assert "subscribe resume" in running.stderr()
-        a_stream_goes_on()
+        assert world.client().status()["held_copy"] is not None
         what_waits_is_held(left)
+        assert world.client().activate()["activated"]
+        a_stream_goes_on()
 
 
 def report_is_whole(lines: list[dict[str, Any]], left: Left) -> None:

@@ -115,6 +115,26 @@ def test_the_units_command_runs_without_privileges_and_ends_in_time(
         assert (tmp_path / "state").is_dir()
 
 
+def test_the_unit_checks_before_it_starts_and_starts_anyway(
+    unit: configparser.ConfigParser, tmp_path: Path
+) -> None:
+    """What the check finds is for the journal: serve itself refuses what it cannot run with."""
+    service = unit["Service"]
+    assert service["ExecStartPre"] == f"-{service['ExecStart']} --check"
+    arguments = shlex.split(service["ExecStartPre"])[1:]
+    given = [
+        str(example(tmp_path)) if each == "/etc/srmp-spark/serve.toml" else each
+        for each in arguments
+    ]
+    done = subprocess.run(
+        [*PROGRAM, *given], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, ""), found
+    assert {each["check"] for each in found} >= {"configuration", "data-dir", "disk", "port"}
+    assert not (tmp_path / "state").exists()
+
+
 def test_the_units_state_directory_is_the_examples_data_directory(
     unit: configparser.ConfigParser,
 ) -> None:

@@ -21,7 +21,7 @@ from disk_session import (
 from outbox_kit import A, B, read_all
 
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from tests.kit.oracle import Oracle
 
 

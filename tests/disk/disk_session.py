@@ -40,7 +40,7 @@ from srmp_spark.store.database.durable import make_directory
 from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.journal import Journal
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from srmp_spark.store.outbox.tables import database as outbox_database
 from srmp_spark.store.outbox.tables import writes
 from srmp_spark.store.stored_rows import reading, retention, sealing

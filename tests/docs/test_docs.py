@@ -6,6 +6,7 @@ import argparse
 import ast
 import re
 import textwrap
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from benchmarks.registry import ALL
 from srmp_spark.cli import parser
-from srmp_spark.queue_manager.configuration.config import OPTIONS, TABLES
+from srmp_spark.queue_manager.configuration.options import OPTIONS, TABLES
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.spark.settings.mqrr_options import MQRR_OPTIONS
 from srmp_spark.spark.settings.options import SERVE_OPTIONS, SOURCE_OPTIONS
@@ -27,7 +28,7 @@ DOCUMENTS = sorted(
 USER_PAGES = (
     "README.md", "troubleshooting.md", "WINDOWS.md", "GUARANTEES.md", "SECURITY.md", "try-multicast.md", "try-wsrm.md",
     "testing.md", "testing-your-pipeline.md", "first-hour.md", "xml-to-delta.md", "reading.md", "sending.md", "remote-queues.md",
-    "delta-state.md", "running.md", "limits.md", "CONTRIBUTING.md",
+    "delta-state.md", "running.md", "limits.md", "CONTRIBUTING.md", "high-availability.md",
 )  # fmt: skip
 USER_DOCUMENTS = [path for path in DOCUMENTS if path.name in USER_PAGES]
 
@@ -61,14 +62,17 @@ def commands() -> dict[str, set[str]]:
     subparsers = next(
         action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)
     )
-    return {
-        name: {
-            option.removeprefix("--")
-            for action in command._actions
-            for option in action.option_strings
-        }
-        for name, command in subparsers.choices.items()
-    }
+    return {name: set(_flags(command)) for name, command in subparsers.choices.items()}
+
+
+def _flags(command: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the flags of a command and of its actions."""
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from _flags(each)
+        for option in action.option_strings:
+            yield option.removeprefix("--")
 
 
 def known_flags() -> set[str]:

@@ -12,7 +12,7 @@ from page_commands import ROOT, Step, Terminal, pattern_of, steps_of
 from tests.kit.certificate import Authority
 from tests.kit.pgm.raw_sockets import may_be_raw
 
-TRIED = ("try-multicast.md", "try-wsrm.md")
+TRIED = ("try-multicast.md", "try-wsrm.md", "queues.md")
 NOT_RUN = {
     "git clone": "a clone of this repository",
     "pip install": "minutes; tests/wheel/test_wheel.py",
@@ -20,12 +20,27 @@ NOT_RUN = {
     ". .venv/bin/activate": "the virtual environment is that of this test",
     "srmp-spark serve --data-dir ./data --listen 0.0.0.0:80": "a host name and a port that this machine may not have",
     "srmp-spark doctor --queue 'private$/orders' --url": "the name of another machine",
+    "srmp-spark serve --data-dir ./a --queue 'private$/failed": "tests/spark/test_poison_rows.py",
     "python jobs/ingest.py": "tests/spark/test_ingest_job.py",
     "srmp-spark send --destination wsrm:http://wcf.example": "the name of another machine; tests/wsrm/test_wsrm_out.py",
     "srmp-spark subscribe": "the name of another machine; tests/remote_read/test_subscribe.py",
     "python jobs/backfill.py --source mqrr": "the name of another machine; tests/spark/test_backfill_mqrr.py",
     "srmp-spark restore --state URI": "a lost disk; tests/restore/test_drill.py",
     "srmp-spark serve --data-dir DIR": "a lost disk; tests/restore/test_drill.py",
+    "srmp-spark backup": "folders of a machine; tests/backup",
+    "srmp-spark restore --backup": "folders of a machine; tests/backup",
+    "srmp-spark serve --data-dir /var/lib/srmp-spark …": "a restored backup; tests/backup",
+    "srmp-spark activate": "a copy; tests/backup/test_held_copy.py",
+    "systemctl": "a service of the machine; tests/backup/test_held_copy.py moves a directory",
+    "cp -a": "folders of a machine; tests/backup/test_held_copy.py moves a directory",
+    "python3 -m venv /opt/": "an installation; tests/wheel/test_wheel.py",
+    "/opt/srmp-spark-0.2/bin/": "an installation; tests/wheel/test_wheel.py",
+    "cp -a /var/lib/srmp-spark": "an upgrade; tests/compat/test_going_back.py",
+    "srmp-spark serve --config /etc/srmp-spark/serve.toml --check": "a file of the unit; tests/cli/test_serve_check.py",
+    "srmp-spark streams --json": "a queue manager with two names; tests/sender/test_changed_address.py",
+    "srmp-spark peek --queue 'private$/orders' --body none": "the same",
+    "srmp-spark peek --queue 'private$/orders' --after": "the same",
+    "srmp-spark peek --queue 'private$/order_queue$'": "the same",
 }
 """Commands of pages that begin so are not run here."""
 PIPELINE_SECTION, PIPELINE_PAGE = "XML to a table, and replies", "docs/xml-to-delta.md"
@@ -103,6 +118,14 @@ def test_two_queue_managers_on_one_host_as_the_page_about_sending_starts_them(
             terminal.run(step)
 
 
+def test_the_look_after_an_upgrade(tmp_path: Path) -> None:
+    (look,) = run_of("docs/upgrades.md")
+    assert look.seen is not None, "the page shows what one sees"
+    with Terminal(tmp_path / "here") as terminal:
+        terminal.run(Step("srmp-spark serve --data-dir ./data --queue 'private$/orders'", None))
+        terminal.run(look)
+
+
 def test_serve_and_doctor_as_the_page_about_windows_starts_them(tmp_path: Path) -> None:
     """With the outside name, and with HTTPS. The name is not looked up: `doctor --url` is left out."""
     here = tmp_path / "here"
@@ -121,7 +144,7 @@ def test_serve_and_doctor_as_the_page_about_windows_starts_them(tmp_path: Path) 
 
 def test_every_command_of_a_page_is_run_or_has_a_reason() -> None:
     run = [*first_steps(), *run_of("docs/sending.md"), *run_of("README.md", PIPELINE_SECTION)]
-    run += run_of(PIPELINE_PAGE)
+    run += [*run_of(PIPELINE_PAGE), *run_of("docs/upgrades.md")]
     pages = [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").glob("*.md"),

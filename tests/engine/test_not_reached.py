@@ -7,8 +7,9 @@ import pytest
 from srmp_spark.message import Message
 from srmp_spark.srmp.sending.outgoing_effects import Kind, Load, Send, StoredMessage
 from srmp_spark.srmp.sending.outgoing_queue import READ_AHEAD_BYTES_MAX
-from srmp_spark.srmp.sending.outgoing_states import RETRANSMISSION_TIMEOUT_S, OutgoingState
+from srmp_spark.srmp.sending.outgoing_states import OutgoingState
 from srmp_spark.srmp.sending.sender import Sender
+from srmp_spark.srmp.waits import RETRANSMISSION_TIMEOUT_S
 from tests.kit.oracle import Oracle
 from tests.kit.sending_playbook import (
     DESTINATION,

@@ -24,7 +24,8 @@ from random import Random
 from srmp_spark.message import Message
 from srmp_spark.srmp.codec.encoder import encode
 from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey
-from srmp_spark.srmp.sending.outgoing_states import RESEND_TABLE_S, SenderSettings
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
+from srmp_spark.srmp.waits import RESEND_TABLE_S
 from tests.kit import sim_destination, sim_queue_manager
 from tests.kit.oracle import Oracle
 from tests.kit.sim_clock import SimClock

@@ -46,7 +46,8 @@ from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparing import preparation
 from srmp_spark.store.outbox.preparing.identities import Identities
-from srmp_spark.store.outbox.preparing.preparation import CommitResult, Preparation
+from srmp_spark.store.outbox.preparing.preparation import Preparation
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from tests.kit.sink_model import MODES, Answer, Batch, Row, SinkModel
 
 GUID = "0a11ce00-0000-4000-8000-00000000000a"
@@ -176,7 +177,7 @@ class SinkOutbox:
             batch.application, batch.batch, stages, NOW, on_conflict=batch.mode
         )
         if isinstance(prepared, CommitResult):
-            return Answer(*prepared)
+            return Answer(*prepared[:3])
         try:
             while True:
                 if steps_max is not None:
@@ -201,7 +202,7 @@ class SinkOutbox:
             changes, self.outbox.write(changes, NOW, batches=[prepared.numbered(first, enqueued)])
         )
         assert prepared.result is not None, "all steps are done"
-        return Answer(*prepared.result)
+        return Answer(*prepared.result[:3])
 
     def queued(self, destination: str) -> Counter[tuple[bytes, str]]:
         """Return how often each pair (body, label) waits for a destination."""

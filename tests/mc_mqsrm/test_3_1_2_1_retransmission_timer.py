@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.srmp.sending.outgoing_states import (
-    RETRANSMISSION_TIMEOUT_S,
-    RETRY_AFTER_S_MAX,
-    OutgoingState,
-    SenderSettings,
-)
+from srmp_spark.srmp.sending.outgoing_states import RETRY_AFTER_S_MAX, OutgoingState, SenderSettings
+from srmp_spark.srmp.waits import RETRANSMISSION_TIMEOUT_S
 from tests.kit.sending_playbook import (
     DESTINATION,
     SendingPlaybook,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.srmp.sending.outgoing_states import RESEND_TABLE_S, SenderSettings
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
+from srmp_spark.srmp.waits import RESEND_TABLE_S
 from tests.kit.sending_playbook import (
     SendingPlaybook,
     answer,

@@ -65,6 +65,8 @@ class Box:
         self.left: set[int] = set()
         self.deleted = False
         self.behind = False
+        self.holds = False
+        """Whether nobody may receive now."""
 
     def floor(self) -> int:
         low = 0
@@ -74,6 +76,9 @@ class Box:
 
     def is_behind(self) -> bool:
         return self.behind
+
+    def holds_receivers(self) -> bool:
+        return self.holds
 
     def has_left(self, sequence: int) -> bool:
         return self.deleted or sequence in self.left

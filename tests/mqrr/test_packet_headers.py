@@ -309,6 +309,16 @@ def test_a_subqueue_name_fits_its_field():
         SubqueueHeader(subqueue_name="x" * 32).encode()
 
 
+def test_the_names_of_a_subqueue_header_fill_their_fields_with_zeros():
+    """2.2.5.3: 64 bytes each, and nothing in the second one unless a move in a transaction names a target."""
+    names = [
+        SubqueueHeader(subqueue_name=one, target_subqueue_name=other).encode()[20:]
+        for one, other in (("", ""), ("re", ""), ("", "po"), ("re", "po"))
+    ]
+    nothing, re, po = (each.ljust(64, b"\0") for each in (b"", b"r\0e", b"p\0o"))
+    assert names == [nothing * 2, re + nothing, nothing + po, re + po]
+
+
 def test_a_subqueue_header_without_a_name_says_nothing():
     """2.2.5.3: it is to be ignored then, whatever it counts."""
     counted = Trailers(
@@ -324,21 +334,45 @@ def test_a_subqueue_header_without_a_name_says_nothing():
 
 def test_a_dead_letter_queue_that_is_not_named_is_not_invalid():
     """DI beside no DeadLetterHeader is to be ignored."""
+    user = replace(binary().user, negative_journaling=True)
     said = [
         message_of(
             parse_message_packet(
-                binary(trailers=replace(REQUIRED_TRAILERS, dead_letter_queue_invalid=each)).encode()
+                binary(
+                    user=user, trailers=replace(REQUIRED_TRAILERS, dead_letter_queue_invalid=each)
+                ).encode()
             )
         )
         for each in (True, False)
     ]
     assert said[0] == said[1]
+    assert said[0].dead_letter
 
 
 def test_an_address_as_text():
     assert ip_address(bytes([192, 0, 2, 1])).text == "192.0.2.1"
     assert ip_address(IPV6).text == "2001:db8:0:1:0:0:0:2"
     assert NO_ADDRESS.text is None
+    assert replace(NO_ADDRESS, address=bytes(16)).text is None, "as it is read"
+
+
+@pytest.mark.parametrize(
+    ("address", "written"),
+    [
+        (NO_ADDRESS, "0000 0000 00000000" + 16 * "00"),
+        (ip_address(bytes([192, 0, 2, 1])), "0400 0100 00000000 c0000201" + 12 * "00"),
+        (ip_address(IPV6, scope=4), "1000 0600 04000000" + IPV6.hex()),
+    ],
+    ids=["none", "IPv4", "IPv6"],
+)
+def test_an_extended_address_header(address, written):
+    """2.2.5.5: AddressLength is that of the address, and not that of its field."""
+    data = Trailers(received_from=address).encode()
+    assert data[12:] == bytes.fromhex("1c000000" + written)
+    read = parse_trailers(data, 0, len(data))[0].received_from
+    assert read == replace(address, address=address.address.ljust(16, b"\0"))
+    assert read is not None
+    assert read.text == address.text
 
 
 def test_bytes_behind_the_last_header_are_no_packet():

@@ -12,9 +12,10 @@ from srmp_spark.message import Message, StreamId, StreamPosition
 from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.packet_of_message import ArrivedPost, PacketOrigin, packet_of
 from srmp_spark.mqrr.packets.base_header import INFINITE
-from srmp_spark.mqrr.packets.host_address import ip_address
+from srmp_spark.mqrr.packets.host_address import NO_ADDRESS, HostAddress, ip_address
 from srmp_spark.mqrr.packets.message_packet import parse_message_packet
 from srmp_spark.mqrr.packets.queue_names import NO_QUEUE
+from srmp_spark.queue_manager.reader.remote_messages import _address
 
 MESSAGE = Message(
     destination="http://host/msmq/private$/orders", action="MSMQ:a label", lineage=GUID, uniquifier=7, has_msmq=True,
@@ -50,6 +51,20 @@ def test_a_message_that_came_over_http_keeps_its_post():
     assert packet.user.received_from is not None
     assert packet.user.received_from.text == "192.0.2.9"
     assert message_of(packet) == MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("192.0.2.9:52000", ip_address(bytes([192, 0, 2, 9]))),
+        ("[2001:db8::9]:52000", ip_address(bytes.fromhex("20010db8") + bytes(11) + b"\x09")),
+        ("[fe80::9%eth0]:52000", ip_address(b"\xfe\x80" + bytes(13) + b"\x09", scope=0)),
+        ("api", NO_ADDRESS),
+    ],
+)
+def test_the_host_of_a_message_is_that_of_its_peer(peer: str, host: HostAddress):
+    """[MS-MQRR] 2.2.5.1, 2.2.5.5. The zone of an address is an interface of this machine, and is left out."""
+    assert _address(peer) == host
 
 
 def test_any_other_is_a_binary_message():

@@ -290,3 +290,27 @@ def test_padding_and_reserved_bits_are_never_looked_at():
     at = clean.encode().index(b"a body") + 6
     data[at : at + 3] = b"\xff\xff\xff"
     assert parse_message_packet(bytes(data)) == clean
+
+
+def test_reserved_fields_of_an_srmp_message_are_never_looked_at():
+    """[MS-MQRR] 2.2.5.1.2.1 and 2.2.5.1.2.2: two bytes behind each HeaderId."""
+    clean = srmp()
+    data = bytearray(clean.encode())
+    assert clean.envelope is not None
+    assert clean.compound is not None
+    for header in (clean.envelope.encode(), clean.compound.encode()):
+        at = bytes(data).index(header) + 2
+        data[at : at + 2] = b"\xff\xff"
+    assert parse_message_packet(bytes(data)) == clean
+
+
+@pytest.mark.parametrize(
+    ("at", "bits"),
+    [(8, 0x04), (8, 0x20), (8, 0x40), (8, 0x80), (9, 0xFF), (10, 0xFF), (11, 0xFF)],
+    ids=["X2", "X5", "X6", "X7", "Reserved 1", "Reserved 2", "Reserved 3"],
+)
+def test_reserved_bits_of_the_extension_header_are_never_looked_at(at, bits):
+    """[MS-MQRR] 2.2.5.2."""
+    clean = REQUIRED_TRAILERS.encode()
+    noisy = put(clean, at, clean[at] | bits, 1)
+    assert parse_trailers(noisy, 0, len(noisy)) == parse_trailers(clean, 0, len(clean))

@@ -46,14 +46,16 @@ from srmp_spark.mqrr.client.reader_states import (
 from srmp_spark.mqrr.client.remote_reader import RemoteReader
 from srmp_spark.mqrr.ndr.methods import (
     ACCESS_PEEK,
+    ACCESS_RECEIVE,
     METHODS,
+    SHARE_DENY_SHARE,
     CloseQueueResponse,
     CursorResponse,
     HandleRequest,
     StatusResponse,
 )
 from srmp_spark.mqrr.ndr.receive import failure
-from srmp_spark.mqrr.ndr.stub import ContextHandle
+from srmp_spark.mqrr.ndr.stub import NULL_HANDLE, ContextHandle
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.next_steps import UNREACHABLE, refusal_text
 from srmp_spark.mqrr.queue_format import queue_format_for
@@ -290,7 +292,64 @@ def test_the_calls_to_a_queue_as_they_are_sent() -> None:
     assert (first.request_id, first.timeout_ms, first.action) == (1, 1500, Action.RECEIVE)
     assert (second.request_id, second.lookup_id) == (2, 7)
     assert (second.max_body_size, second.max_compound_message_size) == (10, 10)
-    assert [sent[at][1].ack for at in (2, 3)] == [2, 1]
+    assert [(each.ack, each.request_id) for _, each in sent[2:]] == [(2, 1), (1, 2)]
+
+
+def test_each_call_names_the_queue_its_cursor_and_its_method() -> None:
+    """3.2.4: phContext of every call, hCursor, and the opnum."""
+    calls = QueueCalls(HANDLE)
+    at_cursor = calls.start(Action.PEEK_NEXT, cursor=9)
+    assert (at_cursor[1].action, at_cursor[1].cursor) == (Action.PEEK_NEXT, 9)
+    cursor_closed = calls.close_cursor(9)
+    assert cursor_closed[1].number == 9
+    sent = [
+        at_cursor, calls.start(Action.RECEIVE), calls.end(1, keep=True), calls.create_cursor(), cursor_closed,
+        calls.purge(), calls.close(),
+    ]  # fmt: skip
+    assert [opnum for opnum, _ in sent] == [7, 7, 9, 4, 5, 6, 3]
+    assert {asked.handle for _, asked in sent} == {HANDLE}
+    opnum, asked = open_queue(QUEUE, ACCESS_RECEIVE, SHARE_DENY_SHARE)
+    assert (opnum, asked.queue, asked.access, asked.share) == (
+        2,
+        QUEUE,
+        ACCESS_RECEIVE,
+        SHARE_DENY_SHARE,
+    )
+
+
+def test_a_closed_queue_makes_no_call() -> None:
+    """3.2.4.13: its handle is forgotten, and no call names it again."""
+    calls = QueueCalls(HANDLE)
+    calls.close()
+    for make in (
+        lambda: calls.start(Action.RECEIVE),
+        lambda: calls.end(1, keep=False),
+        calls.create_cursor,
+        lambda: calls.close_cursor(9),
+        calls.purge,
+        calls.close,
+    ):
+        with pytest.raises(LocalProtocolError, match="was closed; open it again"):
+            make()
+
+
+def test_a_server_that_opens_a_queue_without_a_handle() -> None:
+    """3.2.4: "This value MUST NOT be NULL", of the handle in each call."""
+    playbook = is_ready()
+    playbook.step(call(*open_queue(QUEUE, ACCESS_PEEK)))
+    (failed,) = playbook.step(answers(HandleRequest(NULL_HANDLE)))
+    assert str(failed).startswith(
+        f"call 2: UnreadableAnswerError: {WHERE}: the answer to R_OpenQueue cannot be read: "
+        "its handle is NULL"
+    )
+    closed = CloseQueueResponse(NULL_HANDLE, 0)
+    assert (
+        playbook
+        >> call(*QueueCalls(HANDLE).close())
+        << sends("R_CloseQueue")
+        >> answers(closed)
+        << outcome(3, closed)
+    )
 
 
 def test_calls_that_are_in_flight_together_are_answered_in_any_order() -> None:
@@ -343,7 +402,7 @@ def test_a_fault_ends_its_call_alone(status: Status, *, perhaps_done: bool) -> N
         playbook
         >> call(*CALLS.purge())
         << sends("R_PurgeQueue")
-        >> call(*CALLS.close())
+        >> call(*QueueCalls(HANDLE).close())
         << sends("R_CloseQueue")
         >> faults(status)
         << fails(2, RemoteReadError, text)
@@ -385,13 +444,13 @@ def test_a_call_in_flight_may_have_been_carried_out_and_a_later_one_was_not_sent
         is_ready()
         >> call(*CALLS.purge())
         << sends("R_PurgeQueue")
-        >> call(*CALLS.close())
+        >> call(*QueueCalls(HANDLE).close())
         << sends("R_CloseQueue")
         >> lost("reset")
         << fails(2, RemoteLostError, why)
         << fails(3, RemoteLostError, why)
         << ends(RemoteLostError, why)
-        >> call(*CALLS.close())
+        >> call(*QueueCalls(HANDLE).close())
         << not_sent(why)
     )
 

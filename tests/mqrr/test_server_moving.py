@@ -119,6 +119,8 @@ def test_a_message_that_is_not_there_or_locked_is_not_moved(world):
     assert one.move(number, lookup_id(2, 7)) == Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
     assert two.end() == Status.MQ_OK
     assert one.move(number, lookup_id(2, 7)) == Status.MQ_ERROR_MESSAGE_NOT_FOUND
+    assert one.move(number, lookup_id(3)) == Status.MQ_OK
+    assert world.moved == [(ORDERS, 3, RETRY, 1)], "and not the first one of the queue"
 
 
 def test_a_move_context_is_random_and_its_clients_own(world):
@@ -126,7 +128,8 @@ def test_a_move_context_is_random_and_its_clients_own(world):
     first, second = one.open_for_move(named(RETRY)), one.open_for_move(named(RETRY))
     assert first.move_context != second.move_context
     assert two.move(first.move_context, lookup_id(1)) == Status.MQ_ERROR_INVALID_HANDLE
-    assert one.move(first.move_context + 100, lookup_id(1)) == Status.MQ_ERROR_INVALID_HANDLE
+    for unknown in (first.move_context + 100, 0):
+        assert one.move(unknown, lookup_id(1)) == Status.MQ_ERROR_INVALID_HANDLE
     assert one.ask(3, HandleRequest(first.handle)).status == Status.MQ_OK
     assert one.move(first.move_context, lookup_id(1)) == Status.MQ_ERROR_INVALID_HANDLE, (
         "it is closed"

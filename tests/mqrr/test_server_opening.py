@@ -10,6 +10,7 @@ from srmp_spark.mqrr.ndr.methods import (
     ACCESS_MOVE,
     ACCESS_PEEK,
     SHARE_DENY_SHARE,
+    HandleRequest,
     OpenRequest,
 )
 from srmp_spark.mqrr.queue_format import queue_format_of
@@ -86,6 +87,7 @@ def test_a_deleted_queue_ends_every_wait_and_its_handles_can_only_be_closed():
     assert two.shown(waits) == Status.MQ_ERROR_QUEUE_DELETED
     assert one.end() == Status.MQ_ERROR_QUEUE_DELETED
     assert two.get() == Status.MQ_ERROR_QUEUE_DELETED
+    assert two.ask(4, HandleRequest(two.handle)).status == Status.MQ_ERROR_QUEUE_DELETED
     assert one.close().status == two.close().status == Status.MQ_OK
     assert world.open == []
 

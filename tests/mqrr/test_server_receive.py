@@ -7,10 +7,17 @@ from server_kit import Box, World, lookup_id
 
 from srmp_spark.mqrr.actions import RECEIVES, Action
 from srmp_spark.mqrr.ndr.methods import (
+    RR_ACK,
     RR_NACK,
+    EndReceiveRequest,
+    HandleNumberRequest,
     HandleRequest,
+    MoveMessageRequest,
     NoParameters,
+    SetClassRequest,
 )
+from srmp_spark.mqrr.ndr.receive import StartReceiveRequest
+from srmp_spark.mqrr.ndr.stub import NULL_HANDLE
 from srmp_spark.mqrr.packets.sections import SectionType
 from srmp_spark.mqrr.server import remote_read
 from srmp_spark.mqrr.server.effects import LookOn, Purge, ReadMessage, RemovalReason, Take
@@ -84,6 +91,24 @@ def test_nack_keeps_the_message_for_the_next_reader():
     assert two.get() == Status.MQ_ERROR_IO_TIMEOUT
     assert one.end(ack=RR_NACK) == Status.MQ_OK
     assert two.receive() == 1
+    assert world.reasons() == [(1, RECEIVED)]
+
+
+def test_a_nack_leaves_nothing_of_its_request():
+    """3.1.4.9: the entry is removed, its cleanup timer is cancelled, and the message is as it was."""
+    world = World()
+    world.came(3)
+    one, two = world.reader("one").opened(), world.reader("two").opened()
+    assert one.get(request=1) == 1
+    assert one.end(1, ack=RR_NACK) == Status.MQ_OK
+    assert one.end(1) == Status.MQ_ERROR_INVALID_HANDLE
+    assert world.server.timer() is None
+    assert world.taken == []
+    world.wait(200)
+    assert two.get() == 1
+    world.wait(200)
+    assert one.get(request=1) == Status.MQ_ERROR_IO_TIMEOUT, "it is the other one's"
+    assert two.end() == Status.MQ_OK
     assert world.reasons() == [(1, RECEIVED)]
 
 
@@ -202,15 +227,21 @@ def test_a_message_that_is_handed_over_is_not_cancelled():
 # --- the end -----------------------------------------------------------------------------------------------------------------
 
 
-def test_an_end_without_a_request_is_an_invalid_handle_and_with_another_one_an_invalid_parameter():
+@pytest.mark.parametrize("opnum", [9, 15])
+def test_an_end_without_a_request_is_an_invalid_handle_and_with_another_one_an_invalid_parameter(
+    opnum,
+):
     world = World()
-    world.came(3)
+    world.came(3, 3)
     one = world.reader().opened()
-    assert one.end(1) == Status.MQ_ERROR_INVALID_HANDLE
+    assert one.end(1, opnum=opnum) == Status.MQ_ERROR_INVALID_HANDLE
     assert one.get(request=1) == 1
-    assert one.end(2) == Status.MQ_ERROR_INVALID_PARAMETER
-    assert one.end(1) == Status.MQ_OK
-    assert one.end(1) == Status.MQ_ERROR_INVALID_HANDLE
+    assert one.end(2, opnum=opnum) == Status.MQ_ERROR_INVALID_PARAMETER
+    assert one.get(request=2) == 2
+    assert one.end(1, opnum=opnum) == Status.MQ_OK
+    assert world.reasons() == [(1, RECEIVED)]
+    assert one.end(2, opnum=opnum, ack=RR_NACK) == Status.MQ_OK
+    assert one.end(1, opnum=opnum) == Status.MQ_ERROR_INVALID_HANDLE
 
 
 def test_an_end_of_a_peek_or_of_a_call_that_waits_is_refused():
@@ -320,18 +351,53 @@ def test_a_caller_that_is_gone_while_its_message_is_read_gets_nothing():
     assert two.receive() == 1, "the association lives, and nothing is locked in it"
 
 
-def test_a_closed_handle_is_no_handle():
+NO_TRANSACTION = bytes(16)
+ON_A_HANDLE = {
+    3: HandleRequest,
+    4: HandleRequest,
+    5: lambda handle: HandleNumberRequest(handle, 1),
+    6: HandleRequest,
+    7: lambda handle: StartReceiveRequest(handle, request_id=1),
+    8: lambda handle: HandleNumberRequest(handle, 1),
+    9: lambda handle: EndReceiveRequest(handle, RR_ACK, 1),
+    10: lambda handle: MoveMessageRequest(handle, 0x5EED, lookup_id(1), NO_TRANSACTION),
+    13: lambda handle: StartReceiveRequest(handle, request_id=1, transaction=NO_TRANSACTION),
+    14: lambda handle: SetClassRequest(handle, lookup_id(1), 0),
+    15: lambda handle: EndReceiveRequest(handle, RR_ACK, 1),
+}
+"""A call of each method that takes a context handle."""
+EACH_ON_A_HANDLE = pytest.mark.parametrize("opnum", ON_A_HANDLE)
+
+
+@EACH_ON_A_HANDLE
+def test_a_closed_handle_is_no_handle(opnum):
     world = World()
+    world.came(3)
     one = world.reader().opened()
-    assert one.close().handle.is_null
-    assert one.ask(4, HandleRequest(one.handle)) == Status.NCA_S_FAULT_CONTEXT_MISMATCH
+    closed = one.close()
+    assert closed.handle.is_null
+    assert closed.status == Status.MQ_OK
+    assert one.ask(opnum, ON_A_HANDLE[opnum](one.handle)) == Status.NCA_S_FAULT_CONTEXT_MISMATCH
     assert world.open == []
 
 
-def test_a_handle_of_another_client_is_none():
+@EACH_ON_A_HANDLE
+def test_a_handle_of_another_client_is_none(opnum):
     world = World()
+    world.came(3)
     one, two = world.reader("one").opened(), world.reader("two")
-    assert two.ask(6, HandleRequest(one.handle)) == Status.NCA_S_FAULT_CONTEXT_MISMATCH
+    assert two.ask(opnum, ON_A_HANDLE[opnum](one.handle)) == Status.NCA_S_FAULT_CONTEXT_MISMATCH
+    assert one.receive() == 1, "nothing was done to it"
+
+
+@EACH_ON_A_HANDLE
+def test_a_null_handle_is_none(opnum):
+    """Also of a client that has one queue open, and can mean no other."""
+    world = World()
+    world.came(3)
+    one = world.reader().opened()
+    assert one.ask(opnum, ON_A_HANDLE[opnum](NULL_HANDLE)) == Status.NCA_S_FAULT_CONTEXT_MISMATCH
+    assert one.receive() == 1, "nothing was done to the one that is open"
 
 
 def test_a_message_that_leaves_while_it_is_read_is_passed_over():
@@ -511,3 +577,45 @@ def test_two_queues_are_two():
     world.came(3, 3, box=world.boxes["private$\\other"])
     assert list(world.reader("one").opened(name="private$\\other").all()) == [1, 2]
     assert list(world.reader("two").opened().all()) == [1]
+
+
+class TestPausedReaders:
+    """An operator lets nobody receive from the queue (``queue pause --out``)."""
+
+    def test_a_receive_waits_and_goes_on_when_the_pause_ends(self):
+        world = World()
+        world.came(3)
+        one = world.reader().opened()
+        world.box.holds = True
+        assert one.get() == Status.MQ_ERROR_IO_TIMEOUT, "as in an empty queue"
+        call = one.start(timeout_ms=60_000)
+        assert one.answer(call) is None
+        world.came(7)
+        assert one.answer(call) is None, "nor does a new message end the wait"
+        assert one.get(Action.PEEK_CURRENT) == 2, "who looks receives nothing"
+        world.box.holds = False
+        world.do(world.server.add_arrived(world.box, [], world.now))
+        assert one.shown(call) == (2, "body 2")
+
+    def test_who_names_the_message_does_not_take_it_for_received(self):
+        world = World()
+        world.came(3)
+        one = world.reader().opened()
+        world.box.holds = True
+        assert one.get(cursor=one.cursor()) == Status.MQ_ERROR_SHARING_VIOLATION
+        assert (
+            one.get(Action.LOOKUP_RECEIVE_CURRENT, lookup_id=lookup_id(1))
+            == Status.MQ_ERROR_SHARING_VIOLATION
+        )
+        assert one.get(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(1)) == 1
+        world.box.holds = False
+        assert one.receive() == 1
+
+    def test_a_message_that_was_given_out_before_may_be_ended(self):
+        world = World()
+        world.came(3)
+        one = world.reader().opened()
+        assert one.get() == 1
+        world.box.holds = True
+        assert one.end() == Status.MQ_OK
+        assert world.reasons() == [(1, RECEIVED)]

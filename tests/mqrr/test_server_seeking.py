@@ -169,11 +169,19 @@ def test_a_closed_cursor_is_none(world):
     assert one.ask(5, close).status == Status.MQ_ERROR_INVALID_HANDLE
     assert one.get(A.PEEK_CURRENT, cursor=cursor) == Status.STATUS_INVALID_HANDLE
     assert one.get(A.PEEK_CURRENT, cursor=other) == 2
+    third = one.cursor()
+    assert third not in (cursor, other)
+    assert one.get(A.PEEK_NEXT, cursor=other) == 1
+    assert one.get(A.PEEK_CURRENT, cursor=third) == 2
 
 
 def test_a_cursor_of_another_handle_is_unknown(world):
     one, two = world.reader("one").peeking(), world.reader("two").peeking()
-    assert two.get(A.PEEK_CURRENT, cursor=one.cursor()) == Status.STATUS_INVALID_HANDLE
+    cursor = one.cursor()
+    assert two.get(A.PEEK_CURRENT, cursor=cursor) == Status.STATUS_INVALID_HANDLE
+    close = HandleNumberRequest(two.handle, cursor)
+    assert two.ask(5, close).status == Status.MQ_ERROR_INVALID_HANDLE
+    assert one.get(A.PEEK_CURRENT, cursor=cursor) == 2, "it is open as before"
 
 
 def test_a_message_that_somebody_took_is_already_received(world):
@@ -220,6 +228,21 @@ def test_a_waiting_cursor_gets_what_comes_wherever_it_stands(world):
     world.came(7)
     assert one.shown(call) == (6, "body 6")
     assert one.get(A.PEEK_NEXT, cursor=cursor) == 1, "and goes on from there"
+
+
+def test_a_receive_that_waits_at_a_cursor_gets_what_comes_and_nothing_that_it_passed(world):
+    one = world.reader().opened()
+    cursor = one.cursor()
+    seen = [one.get(A.PEEK_CURRENT, cursor=cursor)]
+    seen += [one.get(A.PEEK_NEXT, cursor=cursor) for _ in range(4)]
+    assert seen == [2, 1, 3, 5, 4]
+    assert one.receive(cursor=cursor) == 4
+    call = one.start(A.RECEIVE, cursor=cursor, timeout_ms=60_000)
+    assert one.shown(call) is None
+    world.came(0)
+    assert one.shown(call) == (6, "body 6")
+    assert one.end() == Status.MQ_OK
+    assert list(one.all()) == [2, 1, 3, 5]
 
 
 @pytest.mark.parametrize("action", [A.PEEK_CURRENT, A.RECEIVE])

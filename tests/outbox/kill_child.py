@@ -16,7 +16,7 @@ from test_crash import BATCHES, ROWS, destination_of, is_ordered
 
 from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, SerialRun
 from srmp_spark.store.outbox.preparing import preparation
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from srmp_spark.store.outbox.tables import checkpoints, writes
 
 

@@ -15,7 +15,8 @@ from srmp_spark.srmp.sending.outgoing_effects import Load, OutgoingChanges, Queu
 from srmp_spark.srmp.sending.outgoing_states import SenderSettings
 from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
+from srmp_spark.store.outbox.staging.loops import OwnQueues
 
 QM = "caf195ea-615c-4264-ae08-11a4e60194c0"
 NOW = 1_800_000_000_000_000
@@ -40,7 +41,7 @@ def table_of(
 
 def write_stage(
     path: Path, table: pa.Table, *, order_by: Sequence[str] = (), dead_letter: bool = False,
-    dead_letter_queue: str | None = None, rows: int = 10_000,
+    dead_letter_queue: str | None = None, on_bad_row: str | None = None, rows: int = 10_000,
 ) -> None:  # fmt: skip
     metadata = {
         "srmp.order_by": json.dumps(list(order_by)),
@@ -48,6 +49,8 @@ def write_stage(
     }
     if dead_letter_queue is not None:
         metadata["srmp.dead_letter_queue"] = dead_letter_queue
+    if on_bad_row is not None:
+        metadata["srmp.on_bad_row"] = on_bad_row
     table = table.replace_schema_metadata(metadata)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
         writer.write_table(table, max_chunksize=rows)
@@ -110,8 +113,11 @@ class Desk:
         application: str = "app",
         batch: str = "1",
         on_conflict: str = "fail",
+        own: OwnQueues | None = None,
     ) -> CommitResult:
-        prepared = self.outbox.prepare(application, batch, stages, self.at, on_conflict=on_conflict)
+        prepared = self.outbox.prepare(
+            application, batch, stages, self.at, on_conflict=on_conflict, own=own
+        )
         if isinstance(prepared, CommitResult):
             return prepared
         try:

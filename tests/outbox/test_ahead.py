@@ -17,7 +17,7 @@ from srmp_spark.errors import StoreSyncError
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.preparing import preparation
 from srmp_spark.store.outbox.preparing.ahead import AHEAD_MAX, ahead
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from srmp_spark.store.outbox.tables import checkpoints, writes
 
 # In another thread

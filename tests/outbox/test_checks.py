@@ -20,6 +20,7 @@ from srmp_spark.store.outbox.limits import (
     STAGE_FILE_HOURS,
     STAGE_HOURS,
 )
+from srmp_spark.store.outbox.staging.refusals import Refusals
 from srmp_spark.store.outbox.staging.row_checks import check_rows
 
 
@@ -72,7 +73,7 @@ def test_a_bad_row_is_named_by_partition_and_row(desk: Desk, name: str) -> None:
         for column in columns
     }
     rows = [OK | dict.fromkeys(columns.keys() - OK.keys()), OK | columns, OK | columns]
-    with pytest.raises(BatchError, match=rf"(?s)partition 3: row 1: .*{message}") as caught:
+    with pytest.raises(BatchError, match=rf"(?s)partition 3: (key '.*' \()?row 1\)?: .*{message}") as caught:
         desk.stage(rows, partition=3, types={c: t for c, t in types.items() if t is not None})
     assert (caught.value.status, caught.value.code) == (400, "bad-stage")
     assert list(desk.outbox.stages.folder.iterdir()) == [], "a refused file is deleted"
@@ -129,7 +130,8 @@ def test_missing_columns(desk: Desk) -> None:
 
 
 def test_no_rows_at_all_are_no_fault() -> None:
-    check_rows({}, 0, CanonicalDestinations(), 0)
+    refusals = Refusals(0, lambda row, refusal: pytest.fail(f"{row}: {refusal}"))
+    check_rows({}, 0, CanonicalDestinations(), refusals)
 
 
 def test_a_number_that_64_bits_do_not_hold(desk: Desk) -> None:

@@ -12,7 +12,8 @@ from outbox_kit import DAY, NOW, QM, A, B, Desk, bodies
 from srmp_spark.srmp.sending.outgoing_effects import Send
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.limits import IDENTITY_DAYS
-from srmp_spark.store.outbox.preparing.preparation import CommitResult, shown_batch
+from srmp_spark.store.outbox.preparing.preparation import shown_batch
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 
 
 def rows(*bodies: str, **columns: Any) -> list[dict[str, Any]]:

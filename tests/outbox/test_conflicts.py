@@ -13,7 +13,7 @@ from outbox_kit import DAY, NOW, A, B, Desk, bodies
 from srmp_spark.store.outbox import stage_file
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.messages.waiting import DEADLETTER, DEADXACT
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from srmp_spark.store.outbox.tables import writes
 from srmp_spark.store.outbox.tables.schema import DATABASE_FILE
 
@@ -62,7 +62,7 @@ def test_two_sinks_of_one_query_are_refused_in_words(desk: Desk, sizes: None) ->
     assert (caught.value.status, caught.value.code) == (409, "position-conflict")
     said = str(caught.value)
     assert (
-        f"private$/in 0 (partition 0 row 0) was sent before with another content, to {A}; "
+        f"private$/in 0 of epoch e (partition 0 row 0) was sent before with another content, to {A}; "
         "20 rows of the batch" in said
     )
     assert "an application of its own" in said

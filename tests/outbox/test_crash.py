@@ -31,7 +31,7 @@ from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.limits import DISK_RESERVE_BYTES
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparing import preparation
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from srmp_spark.store.outbox.tables import writes
 from srmp_spark.store.outbox.tables.schema import DATABASE_FILE
 

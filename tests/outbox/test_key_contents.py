@@ -19,7 +19,7 @@ from srmp_spark.store.outbox.identity.hashing import CONTENT_BYTES, content_hash
 from srmp_spark.store.outbox.identity.key_contents import KeyContent, decode, encode
 from srmp_spark.store.outbox.identity.row_hashes import BY_KEY
 from srmp_spark.store.outbox.preparing.conflicts import LETTERS, Conflicting
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from srmp_spark.store.outbox.tables.schema import FORMAT_MARKED, FORMAT_OF_NEW
 
 

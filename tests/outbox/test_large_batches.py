@@ -19,7 +19,7 @@ from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.preparing import sorted_runs
 from srmp_spark.store.outbox.preparing.conflicts import Conflicts
 from srmp_spark.store.outbox.preparing.identities import Identities
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from srmp_spark.store.outbox.preparing.scan import Scan
 from srmp_spark.store.outbox.preparing.sorted_runs import SortedRuns
 from srmp_spark.store.outbox.tables import schema

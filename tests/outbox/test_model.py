@@ -16,7 +16,7 @@ from outbox_kit import A, B, Desk, bodies, make_large
 from srmp_spark.store.outbox import stage_file
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.preparing import packing
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from srmp_spark.store.outbox.tables import writes
 
 TO = [A, B, "http://c.example/msmq/private$/c"]

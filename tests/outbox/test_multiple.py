@@ -14,7 +14,7 @@ from srmp_spark.names import format_names
 from srmp_spark.srmp.codec.encoder import encode_envelope
 from srmp_spark.srmp.limits import NAMES_MAX
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 
 C = "http://c.example/msmq/private$/orders"
 BOTH = f"DIRECT={A},DIRECT={B}"

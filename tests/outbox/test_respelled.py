@@ -89,7 +89,7 @@ def test_what_is_known_under_both_spellings_is_put_together(tmp_path: Path) -> N
 
     again = Desk(tmp_path / "data", first_identifier=20)
     result = again.send([*rows(1, 2, 3, 4, 4_200), *keys("a", "b", "c", "d")], batch="3")
-    assert result == (2, 7, 0)
+    assert result[:3] == (2, 7, 0)
     with pytest.raises(BatchError, match="with another content"):
         again.send([{"body": b"another", "destination": NEW, "sequence": 1, **position}], batch="4")
     again.at += 31 * DAY

@@ -25,7 +25,7 @@ from srmp_spark.store.outbox.identity.row_hashes import (
     row_hashes,
 )
 from srmp_spark.store.outbox.preparing import scan as scan_module
-from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.prepared import CommitResult
 from srmp_spark.store.outbox.stage_file import StageFile
 from srmp_spark.store.outbox.staging.stages import CheckedStage
 

@@ -79,6 +79,7 @@ OUTBOX: dict[str, dict[str, Any]] = {
     "positions": {"scope_id": 1, "source_id": 1, "block": 0, "known": b"x", "at": NOW},
     "position_contents": {"scope_id": 1, "source_id": 1, "block": 0, "batch_no": 3, "known": b"x", "contents": b"x"},
     "batch_conflicts": {"batch_no": 3, "conflicts": 1},
+    "batch_bad_rows": {"batch_no": 3, "rows": 1, "first": "x"},
     "moved": {
         "id": 1, "fate": "dead", "destination": URL, "kind": "stream", "stream_ordinal": "7", "base": 0,
         "serials": b"\1\0\0\0\0\0\0\0", "ids_base": 0, "application": "a", "batch": "b", "enqueued_at": NOW, "reason": "x",
@@ -94,7 +95,7 @@ KEYS = {
     "history": "lineage", "consumers": "name", "undecided": "sequence", "told": "first", "streams": "guid",
     "accepted_gaps": "guid", "pulled": "lookup_id", "copied": "lookup_id", "subscriptions": "name", "pgm_loss": "number",
     "moves": "sequence", "wsrm_sequences": "identifier", "holes": "first", "queue_epochs": "epoch_id", "batches": "no",
-    "positions": "block", "position_contents": "block", "batch_conflicts": "batch_no", "meta": "key",
+    "positions": "block", "position_contents": "block", "batch_conflicts": "batch_no", "batch_bad_rows": "batch_no", "meta": "key",
     "reliable_sessions": "queue_id",
 }  # fmt: skip
 """The column that is another one in each row of a table that has no ``id``."""

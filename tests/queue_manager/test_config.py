@@ -213,6 +213,13 @@ def test_two_listeners_of_one_port_and_a_state_that_cannot_be_a_folder_are_told_
     )
     assert f"{file} is a file" in refused({"state": f"file://{file}/state"})
     assert load({"data_dir": "d", "state": str(tmp_path / "new" / "state")}, {}), "it is made"
+    with pytest.MonkeyPatch.context() as patch:
+
+        def closed(path: Path) -> bool:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        patch.setattr(Path, "is_dir", closed)
+        assert "Permission denied; give the user of serve" in refused({"state": "/closed/state"})
     assert load({"data_dir": "d", "state": "s3://bucket/state"}, {})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -497,3 +498,40 @@ def test_a_rejection_is_a_word_of_the_default_consumer_alone(tmp_path: Path) -> 
         ).fetchone() == (0xC004,)
 
     rig(tmp_path / "d", test)
+
+
+def test_a_held_copy_sends_no_receipt_of_any_kind_until_it_is_activated(tmp_path: Path) -> None:
+    """Of a stream, of a delivery, of a decision: one of each was due when the copy was told to live."""
+
+    async def nothing(_: Rig) -> None:
+        return
+
+    async def test(it: Rig) -> None:
+        async with ReceiptsServer() as server:
+            to = server.url("private$/r")
+            await it.take(delivery_receipt_to=to, **both(to))
+            await it.take(**place(1, to))
+            await mark(it, 1)
+            due = it.manager.receiver.next_timer()
+            assert due is not None
+            await until(lambda: it.manager.clock.monotonic() > due + 0.2)
+            assert it.manager.activation.held is not None
+            assert server.receipts == []
+            remote: Any = type("NoSubscriptions", (), {"resume_all": staticmethod(nothing_async)})()
+            held = await it.manager.activation.activate(remote)
+            assert held is not None
+            await until(lambda: len(server.receipts) >= 3)
+            kinds = {
+                "stream" if each.last_ordinal is not None else
+                "delivery" if each.delivery_of is not None else "commitment"
+                for each in server.receipts
+            }  # fmt: skip
+            assert kinds == {"stream", "delivery", "commitment"}
+            assert it.manager.activation.held is None
+
+    async def nothing_async() -> None:
+        return
+
+    rig(tmp_path / "d", nothing, ALLOW)
+    shutil.copytree(tmp_path / "d", tmp_path / "copy")
+    rig(tmp_path / "copy", test, ALLOW)

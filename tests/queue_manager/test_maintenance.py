@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -280,6 +281,28 @@ def test_what_is_refused_says_what_there_is_now(
         )
 
     rig(tmp_path / "d", test)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_step_that_finds_the_volume_full_is_postponed_and_no_fault(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        tried = asyncio.Event()
+
+        async def step() -> None:
+            tried.set()
+            raise OSError(code, "refused")
+
+        maintenance_._every(0.0, step)
+        await asyncio.wait_for(tried.wait(), 10)
+        await asyncio.sleep(0)
+        await maintenance_.stop()
+
+    rig(tmp_path / "data", test)
+    is_full = code == errno.ENOSPC
+    assert ("maintenance.postponed step=step" in caplog.text) is is_full
+    assert ("Traceback" in caplog.text) is not is_full
 
 
 def test_nothing_is_sealed_while_there_is_no_room_for_a_segment(

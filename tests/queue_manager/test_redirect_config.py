@@ -9,7 +9,8 @@ import pytest
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import split_url
-from srmp_spark.queue_manager.configuration.config import ServeConfig, add_flags, load
+from srmp_spark.queue_manager.configuration.config import add_flags, load
+from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
 
 
 def loaded(tmp_path: Path, text: str, **flags: object) -> ServeConfig:

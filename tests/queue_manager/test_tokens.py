@@ -23,7 +23,8 @@ from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.port_side.guard import OPEN_PATHS, authorize
 from srmp_spark.queue_manager.api.port_side.router import ApiRoute, Extent
 from srmp_spark.queue_manager.api.status import Transports
-from srmp_spark.queue_manager.configuration.config import ServeConfig, load
+from srmp_spark.queue_manager.configuration.config import load
+from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
 from srmp_spark.queue_manager.metrics import SAMPLES_AT_ONCE, Gauge, Metrics, Readings
 from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
 from srmp_spark.queue_manager.trust.tokens import BROAD_READ, VERBS, Token, Tokens, admin_token

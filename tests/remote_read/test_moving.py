@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import sqlite3
 import time
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,8 @@ from srmp_spark.errors import ApiError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.message_of_packet import message_of
+from srmp_spark.mqrr.ndr.methods import ACCESS_MOVE, OpenRequest
+from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.admission.gate import Gate
 from srmp_spark.queue_manager.remote_read.taking import _check_takes
@@ -60,7 +63,21 @@ def test_a_message_is_moved_to_a_subqueue_and_back(served: Served):
         until(
             lambda: bodies(queue) == ["body 2", "body 1", "body 3"]
         )  # its priority is read from the log first
+        back = next(iter(queue.walk())).packet.trailers
+        assert back is not None
+        assert back.subqueue is not None
+        assert back.subqueue.subqueue_name == ""
     assert (served.waiting(name), served.waiting(retry)) == (3, 0)
+
+
+def test_the_number_of_a_queue_for_moves_is_random(served: Served):
+    """[MS-MQRR] 3.1.4.11, pMoveContext: 64 bits, of which the next one follows from none before."""
+    asked = OpenRequest(queue_format_for("host1", served.queue()), ACCESS_MOVE)
+    with served.machine() as machine:
+        numbers = [machine.call(11, asked).move_context for _ in range(8)]
+    assert len(set(numbers)) == 8
+    assert max(numbers) >> 56, "eight numbers below 2⁵⁶ are no chance"
+    assert len({after - before for before, after in pairwise(numbers)}) == 7
 
 
 def test_a_move_decides_nothing_and_what_was_asked_goes_along(served: Served):

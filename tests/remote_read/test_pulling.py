@@ -36,6 +36,8 @@ class Disk:
         self.kept: dict[PulledKey, Pulled] = {}
         self.rows: list[int] = []
         self.copied_keys: set[PulledKey] = set()
+        self.gone_keys: set[PulledKey] = set()
+        self.copied_ends: set[PulledKey] = set()
         self.sent: set[PulledKey] = set()
         self.full = False
         self.dead = False
@@ -77,10 +79,30 @@ class Disk:
         self._killed()
         return len(messages), None
 
-    async def removed(self, keys) -> None:
+    async def sending_copied_ends(self, keys) -> None:
         self._killed()
-        self.copied_keys -= keys
+        self.copied_ends |= set(keys)
         self._killed()
+
+    async def copied_ends_answered(self, moved, not_removed) -> None:
+        self._killed()
+        self.copied_keys -= set(moved)
+        self.copied_ends -= {*moved, *not_removed}
+        self._killed()
+
+    async def received_there(self, keys) -> None:
+        self._killed()
+        self.copied_keys -= set(keys)
+        self.gone_keys |= set(keys)
+        self._killed()
+
+    async def taken_back(self, keys) -> set[PulledKey]:
+        self._killed()
+        back = self.gone_keys & set(keys)
+        self.gone_keys -= back
+        self.copied_keys |= back
+        self._killed()
+        return back
 
     def sending_end(self, keys) -> None:
         if self.dead:

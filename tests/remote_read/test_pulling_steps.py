@@ -299,6 +299,21 @@ def test_what_cannot_be_read_is_stepped_over_and_stays():
     assert not mover.is_busy
 
 
+def test_a_copy_closes_the_cursor_of_each_walk():
+    """[MS-MQRR] 3.1.4.5: to reclaim what the server keeps for it, as long as the connection lasts."""
+    queue, disk, told = one_message()
+    copier, connection = Copier(disk, [], told=told.append), Connection(queue, None)
+
+    async def run() -> None:
+        remote = await GatewayQueue.open(connection, FORMAT, receive=False)
+        for _ in range(3):
+            await copier.walk(remote)
+
+    asyncio.run(run())
+    assert disk.rows == [1]
+    assert connection.cursors == 0
+
+
 def copied_by(queue: ForeignQueue, disk: Disk) -> None:
     async def run() -> None:
         await Copier(disk, [], told=pytest.fail).walk(

@@ -307,6 +307,16 @@ def test_a_purge_over_rpc_spares_what_another_reader_has(served: Served):
     assert served.waiting(name) == 0
 
 
+def test_a_purge_that_is_refused_is_an_error(served: Served):
+    """[MS-MQRR] 3.1.4.6: whatever the failure is."""
+    name = served.queue()
+    served.send(name, 3)
+    with served.machine() as machine, opened(machine, name) as looker:
+        with pytest.raises(RemoteReadError, match="R_PurgeQueue"):
+            looker.purge()
+        assert bodies(looker) == ["body 1"]
+
+
 def test_a_purge_of_the_api_takes_what_a_reader_has(served: Served):
     name = served.queue()
     served.send(name, 3, 3)
@@ -317,6 +327,25 @@ def test_a_purge_of_the_api_takes_what_a_reader_has(served: Served):
             queue.end(request)
         served.send(name, 3, body=b"later")
         assert receive_all(queue) == ["later"]
+
+
+def test_a_reader_waits_while_an_operator_pauses_the_readers(served: Served):
+    name = served.queue()
+    served.send(name, 3, body=b"held")
+    with served.machine() as machine, opened(machine, name, receive=True) as queue:
+        served.client.pause(name, "out")
+        _, answer = queue.start(Action.RECEIVE)
+        assert answer.status == Status.MQ_ERROR_IO_TIMEOUT, "as from an empty queue"
+        assert served.waiting(name) == 1
+        timer = threading.Timer(0.5, served.client.resume, (name,))
+        timer.start()
+        begun = time.monotonic()
+        request, answer = queue.start(Action.RECEIVE, wait_s=20)
+        assert answer.status == Status.MQ_OK
+        assert 0.3 < time.monotonic() - begun < 10, "the end of the pause ends the wait"
+        queue.end(request)
+        timer.join()
+    assert served.waiting(name) == 0
 
 
 def test_a_deleted_queue_is_told_to_who_waits(served: Served):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import sqlite3
 import stat
 from pathlib import Path
@@ -15,6 +16,7 @@ from remote_kit import Served
 from test_pulling_live import rows, until
 
 from srmp_spark.cli import run
+from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.configuration.subscriptions import Subscription, parse_subscription
@@ -184,6 +186,39 @@ def test_an_unused_subscription_may_be_taken_back_and_a_used_one_stays(
         until(lambda: len(rows(running, to)) == 2)
 
 
+def test_one_that_failed_leaves_no_queue_behind(tmp_path: Path, served: Served):
+    """Only a queue that it made itself, and that never had a row."""
+    name = served.queue()
+    served.send(name, 3)
+    with RunningQueueManager(tmp_path / "b", queues=["private$/configured"]) as running:
+        api, queues = client(running), QueueManagerClient(running.api)
+
+        def names() -> list[str]:
+            return [each["name"] for each in queues.queues()]
+
+        queues.put_queue("private$/mine")
+        bad = {"host": "127.0.0.1:9", "queue": "q"}
+        made = api.subscribe(bad)["to"]
+        assert names() == ["private$/configured", "private$/mine", made]
+        with pytest.raises(ApiError, match=f"queue {re.escape(made)} is filled from q of"):
+            queues.delete_queue(made, unused=True)
+        running.kill9()
+        running.restart()
+        api.unsubscribe("127.0.0.1:9", "q", unused=True)
+        assert names() == ["private$/configured", "private$/mine"]
+        for to in ("private$/mine", "private$/configured"):
+            api.subscribe({**bad, "to": to})
+            api.unsubscribe("127.0.0.1:9", "q")
+        api.subscribe(bad)
+        queues.put_queue(made)  # An operator wants it, too.
+        api.unsubscribe("127.0.0.1:9", "q")
+        assert names() == ["private$/configured", "private$/mine", made]
+        to = api.subscribe({"host": served.ready["rpc"], "queue": direct(name)})["to"]
+        until(lambda: len(rows(running, to)) == 1)
+        api.unsubscribe(served.ready["rpc"], direct(name))
+        assert to in names(), "its rows stay"
+
+
 class Late:
     """A puller that gets its first message while it is told to stop."""
 
@@ -198,6 +233,7 @@ class Late:
         self.subscription, self.left = subscription, left
         self.configured = self.removing = False
         self.is_unused, self.runs = True, False
+        self.cutover = None
 
     def start(self) -> None:
         self.runs = True

@@ -94,11 +94,39 @@ def test_new_rows_come_far_behind_and_the_gap_is_a_counted_hole_of_the_old_epoch
     (queue,) = [each for each in manager.state().queues if each.name == QUEUE]
     assert queue.end == 5 + SEQUENCES_SKIPPED
     assert [first for _, first in queue.epochs] == [1, 6 + SEQUENCES_SKIPPED]
-    (line,) = [each for each in of(report, "may_be_lost", "rows") if each["name"] == QUEUE]
-    assert (line["first"], line["last"], line["count"]) == (6, 5 + SEQUENCES_SKIPPED, None)
+    (line,) = [each for each in of(report, "known", "rows") if each["name"] == QUEUE]
+    assert (line["first"], line["last"], line["count"]) == (None, 5, 5)
+    assert line["begins"] == 6 + SEQUENCES_SKIPPED
+    assert "the last row was 5, and the newest restored one arrived at 2027-01-15" in line["detail"]
+    assert "5 waited" in line["detail"]
+    (line,) = of(report, "may_be_lost", "rows")
+    assert (line["name"], line["first"], line["last"], line["count"]) == ("", None, None, None)
     assert manager.rows(manager.epoch, after=7) == [], (
         "a reader that had read 7 goes on without an error"
     )
+
+
+def test_of_an_idle_queue_manager_the_report_says_that_nothing_waited(manager: Manager) -> None:
+    """One queue has no row, and one was received: no range is called lost."""
+    store = manager.store
+    store.call(
+        lambda transaction: queues.create(transaction, "private$/empty", transactional=False)
+    )
+    store.put(4, make=srmp_record)
+    mark = state.StoredConsumer(QUEUE, "default", 4, SequenceSet(), None, None, None)
+    store.call(
+        lambda transaction: state.save_consumer(transaction.connection, store.queue_id, mark)
+    )
+    manager.publish()
+    manager.lose()
+    report = manager.restore()
+    found = {line["name"]: line for line in of(report, "known", "rows")}
+    assert "nothing waited for the default consumer" in found[QUEUE]["detail"]
+    assert found[QUEUE]["last_arrived_at"].startswith("2027-01-15")
+    assert "the state has seen no row of this queue" in found["private$/empty"]["detail"]
+    for line in report:
+        if line["finding"] in ("lost", "may_be_lost"):
+            assert line["first"] is line["last"] is None, line
 
 
 def test_what_retention_had_deleted_stays_deleted(manager: Manager) -> None:

@@ -107,11 +107,12 @@ def test_a_stage_is_judged_beside_the_outbox(tmp_path: Path) -> None:
     names: dict[str, str] = {}
 
     class Readers:
-        def check(self, file: str, partition: int) -> SimpleNamespace:
+        def check(
+            self, file: str, partition: int, application: str, batch: str
+        ) -> SimpleNamespace:
             names["check"] = threading.current_thread().name
-            return SimpleNamespace(
-                file=f"checked {file}", schema=SimpleNamespace(dead_letter_queue=None)
-            )
+            schema = SimpleNamespace(dead_letter_queue=None)
+            return SimpleNamespace(file=f"checked {file}", schema=schema, bad=None)
 
     class Stages:
         folder, multicast = tmp_path, False

@@ -71,6 +71,8 @@ class FakeQueueManager:
         self.calls: list[tuple[str, str]] = []
         self.marks: list[tuple[float, str, str, int]] = []
         """(monotonic time, queue, consumer, to)"""
+        self.paused_out: set[str] = set()
+        """Queues whose readers are paused."""
         self.on_mark = lambda queue, to: None
         self.break_reads = 0
         """How many answers to ``rows`` are cut off in the middle."""
@@ -159,10 +161,13 @@ class FakeQueueManager:
                 raise RefusedError(
                     410, "trimmed", f"rows up to {self.logs[queue].first - 1} are trimmed"
                 )
-            if end > after or time.monotonic() >= deadline or following:
+            held = queue in self.paused_out and "after" in q and q.get("peek") != "1"
+            if (end > after and not held) or time.monotonic() >= deadline or following:
                 break
             with self.changed:
                 self.changed.wait(deadline - time.monotonic())
+        if held and end > after:
+            return {"epoch": epoch, "first": first, "last": after, "end": after, "paused": True}
         most = min(
             int(q.get("max_rows", 10**9)), max(1, int(q.get("max_bytes", 10**12)) // ROW_BYTES)
         )

@@ -410,3 +410,43 @@ def test_a_new_epoch_is_entered_while_a_batch_waits(fake: Fake) -> None:
     assert entered == at((qm, "orders", 3))
     qm.add("private$/orders", 2)
     assert reader.latestOffset(entered, EVERYTHING) == entered
+
+
+# --- readers that an operator paused --------------------------------------------------------------------------------------
+
+
+def test_a_paused_log_plans_nothing_and_goes_on_where_it_was(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    qm = fake(orders=10, payments=5)
+    reader = reader_of(qm, queue="private$/orders,private$/payments")
+    start = reader.initialOffset()
+    qm.paused_out.add("private$/orders")
+    end = reader.latestOffset(start, EVERYTHING)
+    assert end == at((qm, "orders", 0), (qm, "payments", 5))
+    assert reader.latestOffset(end, ReadMaxRows(3)) == end, "a limit admits no row either"
+    assert caplog.text.count("log.paused") == 1, "it is told once"
+    assert "srmp-spark queue resume 'private$/orders'" in caplog.text
+    qm.paused_out.clear()
+    assert reader.latestOffset(end, EVERYTHING) == at((qm, "orders", 10), (qm, "payments", 5))
+
+
+def test_a_batch_that_was_planned_before_the_pause_is_finished(fake: Fake) -> None:
+    qm = fake(orders=10)
+    reader = reader_of(qm)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, EVERYTHING)
+    qm.paused_out.add("private$/orders")
+    assert planned(reader, start, end) == [("private$/orders", 0, 10)]
+    assert reader.latestOffset(end, EVERYTHING) == end
+    assert qm.consumer("private$/orders").received == 10, "its mark counts"
+
+
+def test_a_paused_log_of_an_older_epoch_is_not_skipped(fake: Fake) -> None:
+    qm = fake(orders=10)
+    reader = reader_of(qm)
+    start = reader.initialOffset()
+    qm.new_epoch()
+    qm.add("private$/orders", 5)
+    qm.paused_out.add("private$/orders")
+    assert reader.latestOffset(start, EVERYTHING) == start

@@ -102,12 +102,12 @@ class TestAFileThatIsNotOurs:
         folder.mkdir(mode=0o700)
         found = folder.stat()
         own = {"directory": [found.st_dev, found.st_ino], "process": Holder.here("test").as_dict()}
-        (folder / embedded.ENDPOINT_FILE).write_text(json.dumps({**other.ready, **own, **changes}))
+        (folder / ENDPOINT_FILE).write_text(json.dumps({**other.ready, **own, **changes}))
 
     def test_all_of_it_fits(self, directory: Path, other: RunningQueueManager) -> None:
         self.written(directory, other)
         assert embedded._living(directory, None) == other.api
-        (directory / embedded.ENDPOINT_FILE).unlink()
+        (directory / ENDPOINT_FILE).unlink()
 
     @pytest.mark.parametrize(
         "changes",
@@ -125,7 +125,7 @@ class TestAFileThatIsNotOurs:
     ) -> None:
         self.written(directory, other, **changes)
         assert embedded._living(directory, None) is None
-        (directory / embedded.ENDPOINT_FILE).unlink()
+        (directory / ENDPOINT_FILE).unlink()
 
     def test_a_new_one_is_started_beside_a_stranger_on_the_old_port(
         self, directory: Path, other: RunningQueueManager

@@ -92,6 +92,20 @@ def test_a_read_without_progress_ends(fake: Fake, monkeypatch: pytest.MonkeyPatc
         list(read_partition(partition(qm, 0, 1), options()))
 
 
+def test_a_read_waits_as_long_as_queue_manager_timeout_says(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "RESUME_SECONDS", 0.0)
+    monkeypatch.setattr(partitions, "RESUME_PAUSE_SECONDS", 0.05)
+    qm = fake(orders=3)
+    qm.break_reads = 5
+    waiting = options(queueManagerTimeout="1m")
+    assert sequences(list(read_partition(partition(qm, 0, 3), waiting))) == [1, 2, 3]
+    qm.break_reads = 1_000
+    with pytest.raises(ApiUnreachableError):
+        list(read_partition(partition(qm, 0, 3), options(queueManagerTimeout="10ms")))
+
+
 def test_counted_holes_are_no_loss(fake: Fake) -> None:
     qm = fake(orders=100)
     qm.logs["private$/orders"].holes = [(1, 10), (50, 50), (96, 100)]

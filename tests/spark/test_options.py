@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.configuration import config
+from srmp_spark.queue_manager.configuration.options import OPTIONS
 from srmp_spark.spark.settings.option_values import duration_s
 from srmp_spark.spark.settings.options import SERVE_OPTIONS, check_batch, check_stream, parse
 
@@ -56,6 +56,9 @@ def test_names_of_options_and_queues_have_no_case() -> None:
         ({"listen": "127.0.0.1:80"}, "add dataDir"),
         ({"readMode": "recieve"}, "did you mean 'receive'?"),
         ({"failOnDataLoss": "no"}, "expected true or false"),
+        ({"queueManagerTimeout": "0s"}, "more than 0 and at most 1d"),
+        ({"queueManagerTimeout": "25h"}, "more than 0 and at most 1d"),
+        ({"queueManagerTimeout": "soon"}, "is no duration"),
         ({"includeEnvelope": "1"}, "expected true or false"),
         ({"maxOffsetsPerTrigger": "0"}, "above 0"),
         ({"maxBytesPerTrigger": "1g"}, "above 0"),
@@ -150,7 +153,7 @@ def test_who_joins_an_embedded_queue_manager_names_the_queue_only() -> None:
 
 def test_every_flag_of_serve_is_an_option() -> None:
     """A flag that `serve` learns must be reachable from Spark; those left out are set by the source itself."""
-    flags = {option.key.replace("_", "-") for option in config.OPTIONS} | {"config"}
+    flags = {option.key.replace("_", "-") for option in OPTIONS} | {"config"}
     assert flags - set(SERVE_OPTIONS.values()) == {"data-dir", "exit-when-unused"}
     assert set(SERVE_OPTIONS.values()) <= flags
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 
@@ -123,6 +124,27 @@ def test_where_all_are_away_the_query_ends(fake: Fake) -> None:
     two.close()
     with pytest.raises(ApiUnreachableError, match=r"127\.0\.0\.1"):
         reader.latestOffset(start, EVERYTHING)
+
+
+def test_the_only_one_is_waited_for_as_long_as_queue_manager_timeout_says(fake: Fake) -> None:
+    """Less than the 30 s that a call is repeated without the option; and on, when it is back in time."""
+    qm = fake(orders=10)
+    hasty, patient = (
+        reader_of(qm, queueManagerTimeout=each, consumer=each) for each in ("300ms", "1m")
+    )
+    start = at((qm, "orders", 4))
+    for reader in (hasty, patient):
+        assert reader.latestOffset(start, EVERYTHING) == at((qm, "orders", 10))
+    qm.add(ORDERS, 1)
+    qm.close()
+    began = time.monotonic()
+    with pytest.raises(ApiUnreachableError):
+        hasty.latestOffset(at((qm, "orders", 10)), EVERYTHING)
+    assert time.monotonic() - began < 10.0
+    back = threading.Timer(1.0, qm.open)
+    back.start()
+    assert patient.latestOffset(at((qm, "orders", 10)), EVERYTHING) == at((qm, "orders", 11))
+    back.join()
 
 
 def test_a_new_query_and_a_batch_begin_with_all_of_them(fake: Fake) -> None:

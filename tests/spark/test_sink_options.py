@@ -70,8 +70,10 @@ def refusal(ddl: str, **options: str) -> str:
         ({"listen": "127.0.0.1:0"}, "give the sink queueManager"),
         (
             {"zzz": "1"},
-            "deadLetter, deadLetterQueue, destination, onKeyConflict, orderBy",
+            "deadLetter, deadLetterQueue, destination, onBadRow, onKeyConflict, orderBy",
         ),
+        ({"onBadRow": "skp"}, "option onBadRow: 'skp'"),
+        ({"onBadRow": "dead-letter"}, "option deadLetterQueue is missing: onBadRow=dead-letter"),
         ({"deadLetterQueue": "DIRECT=http://h/msmq/q"}, "option deadLetterQueue: not a queue name"),
         ({"deadLetterQueue": "private$/order_queue$"}, "accepts no dead letters"),
         ({"path": "/x"}, ".option('destination', …)"),
@@ -353,6 +355,58 @@ def test_what_the_stage_says_about_itself() -> None:
     assert planned("body string").metadata == {b"srmp.dead_letter": b"false"}
     named = planned("body string", deadLetterQueue="Private$\\Failed").metadata
     assert named == {b"srmp.dead_letter": b"false", b"srmp.dead_letter_queue": b"private$/failed"}
+
+
+def test_what_the_stage_says_about_bad_rows() -> None:
+    named = planned("body string", deadLetterQueue="private$/failed", onBadRow="dead-letter")
+    assert named.metadata == {
+        b"srmp.dead_letter": b"false",
+        b"srmp.dead_letter_queue": b"private$/failed",
+        b"srmp.on_bad_row": b"dead-letter",
+    }
+    skips = planned("body string", onBadRow="skip").metadata
+    assert skips == {b"srmp.dead_letter": b"false", b"srmp.on_bad_row": b"skip"}
+    assert b"srmp.on_bad_row" not in planned("body string", onBadRow="fail").metadata
+
+
+@pytest.mark.parametrize(
+    ("options", "conflicts"),
+    [
+        ({}, None),
+        ({"onBadRow": "fail"}, None),
+        ({"onBadRow": "Skip"}, "ignore"),
+        ({"onBadRow": "dead-letter", "deadLetterQueue": "private$/f"}, "dead-letter"),
+        ({"onBadRow": "skip", "onKeyConflict": "fail"}, "fail"),
+    ],
+)
+def test_a_conflict_has_the_fate_of_bad_rows_unless_it_has_its_own(
+    options: dict[str, str], conflicts: str | None
+) -> None:
+    assert parse_sink({"queueManager": URL, **options}).on_key_conflict == conflicts
+
+
+def test_bad_rows_are_one_warning_with_their_number_and_the_first(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = CommitAnswer(3, 0, 0, 2, "partition 0: key 'k' (row 1): label … (bad-label)")
+    assert answer == (3, 0, 0), "a tuple of three, as it was"
+    client = SimpleNamespace(commit=lambda *names, **how: answer)
+    monkeypatch.setattr(writer, "client_of", lambda options: client)
+    for fate, words in (
+        ({"onBadRow": "skip"}, "they are skipped (onBadRow=skip)"),
+        (
+            {"onBadRow": "dead-letter", "deadLetterQueue": "private$/f"},
+            "a letter about each is in private$/f (onBadRow=dead-letter)",
+        ),
+    ):
+        caplog.clear()
+        options = parse_sink({"queueManager": URL, "destination": "http://a.example/msmq/b"} | fate)
+        writer._commit(options, Target("app", "1"), [StagedPartition(Target("app", "1"), "a", 5)])
+        (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        assert warning == (
+            f"sink.bad_rows application=app batch=1 rows=2: they can never be sent, and {words}. "
+            "The first: partition 0: key 'k' (row 1): label … (bad-label)"
+        )
 
 
 def test_what_the_queue_manager_warns_of_is_told_in_the_driver_once(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -16,6 +17,12 @@ from srmp_spark.store.database.disk_room import (
     DiskRoom,
     Volume,
     on_one_volume,
+)
+from srmp_spark.store.database.reserve import (
+    RESERVE_BYTES,
+    RESERVE_FILE,
+    Reserve,
+    release_if_short,
 )
 from srmp_spark.store.database.schema import INBOX, WAL_KEPT_BYTES, connect_writer, row_key
 from srmp_spark.store.database.transaction import Transaction
@@ -145,3 +152,34 @@ def test_a_sweep_says_what_it_puts_into_the_log(tmp_path: Path, size: int) -> No
             connection.execute("COMMIT")
         assert connection.execute("SELECT count(*) FROM groups").fetchone() == (0,)
         assert disk_room.wal_bytes(path) < said
+
+
+def test_the_reserve_is_made_where_it_fits_and_deleted_once(tmp_path: Path) -> None:
+    file, reserve = tmp_path / RESERVE_FILE, Reserve(tmp_path)
+    assert not reserve.keep(RESERVE_BYTES - 1), "it must not make the volume tight itself"
+    assert not file.exists()
+    assert reserve.keep(RESERVE_BYTES)
+    found = file.stat()
+    assert (found.st_size, found.st_mode & 0o777) == (RESERVE_BYTES, 0o600)
+    assert reserve.keep(0), "it is there"
+    assert [reserve.release(), reserve.release()] == [True, False]
+
+
+def test_a_reserve_that_cannot_be_allocated_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert not Reserve(tmp_path).keep(RESERVE_BYTES)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_takes_the_reserve_on_a_full_volume_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Reserve(tmp_path).keep(RESERVE_BYTES)
+    for free, released in ((WAL_EDGE, False), (WAL_EDGE - 1, True), (0, False)):
+        monkeypatch.setattr(Volume, "look", lambda _, free=free: Volume(free, 1 << 30))
+        assert release_if_short(tmp_path) is released

@@ -184,11 +184,10 @@ def test_state_survives_a_restart(tmp_path: Path) -> None:
     store.call(lambda t: state.raise_ceiling(t.connection, "ordinal", 200))
     store.call(lambda t: state.raise_ceiling(t.connection, "ordinal", 100))
     store.call(
-        lambda t: queues.create(
-            t, "orders", transactional=True, options={"multicast": "234.1.1.1:8001"}
-        )
+        lambda t: queues.create(t, "orders", transactional=True, journal=True, made_for="h\\q")
     )
     store.call(lambda t: queues.set_paused(t, "orders", paused=True))
+    store.call(lambda t: queues.set_paused_out(t, "orders", paused=True))
     store.close()
     again = Store(tmp_path / "data")
     loaded = state.load(again.directory.writer)
@@ -199,6 +198,17 @@ def test_state_survives_a_restart(tmp_path: Path) -> None:
     }
     assert found == {
         QUEUE: (False, False, {}),
-        "orders": (True, True, {"multicast": "234.1.1.1:8001"}),
+        "orders": (
+            True,
+            True,
+            {"journal_after": 0, "made_for": ["h\\q", 0], "paused_out": True},
+        ),
     }
+    options = found["orders"][2]
+    assert queues.is_paused_out(options)
+    assert queues.MadeFor.of(options) == ("h\\q", 0)
+    again.call(lambda t: queues.set_paused_out(t, "orders", paused=False))
+    again.call(lambda t: queues.keep(t, "orders"))
+    left = state.load(again.directory.writer).queues[1].options
+    assert left == {"journal_after": 0}
     again.close()

@@ -10,7 +10,7 @@ from wsrm_kit import document_examples
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.wsrm.codec.decoder import decode
-from srmp_spark.wsrm.codec.elements import ABSENT, CloseSequence
+from srmp_spark.wsrm.codec.elements import ABSENT, CloseSequence, TerminateSequence
 from srmp_spark.wsrm.codec.encoder import encode
 from srmp_spark.wsrm.limits import BUFFER_REMAINING_MAX
 from srmp_spark.wsrm.receiving.destination_effects import (
@@ -169,7 +169,10 @@ def test_every_acknowledgement_carries_buffer_remaining(versions: Versions) -> N
         ).acknowledgements
         acks += queue.answer(queue.number(2)).acknowledgements  # SequenceClosed
         acks += queue.answer(queue.ask()).acknowledgements
-    assert len(acks) == (6 if versions is NEW else 3)
+        acks += queue.answer(
+            queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier, 1))
+        ).acknowledgements
+    assert len(acks) == (7 if versions is NEW else 3)
     assert {ack.buffer_remaining for ack in acks} == {2}
     there = Queue(3, versions)
     there.open(THERE)

@@ -97,10 +97,14 @@ class Sender:
     def ack(
         self, upper: int, remaining: int = ABSENT, lower: int = 1, *, is_final: bool = False
     ) -> list[Event]:
+        """An acknowledgement as its bytes say it, with or without the element."""
         ranges = ((lower, upper),) if upper else ()
-        return self.heard(
-            acknowledgements=(SequenceAcknowledgement("urn:s", ranges, (), is_final, remaining),)
-        )
+        ack = SequenceAcknowledgement("urn:s", ranges, (), is_final, remaining)
+        settings = self.settings
+        sent = SoapMessage(
+            soap=settings.soap, addressing=settings.addressing, rm=settings.rm, action="urn:x", acknowledgements=(ack,)
+        )  # fmt: skip
+        return self.source.received(decode(encode(sent)), self.now)
 
     def asks(self, seconds: float, step: float = 1.0) -> list[float]:
         """When AckRequested goes out by itself within the next ``seconds``, counted from here."""
@@ -207,6 +211,7 @@ def test_0_then_silence_asks_every_30_seconds_and_sends_nothing_new(versions: Ve
     sender.ack(3, 0)
     sender.source.enqueue(5)
     assert sender.new() == []
+    assert sender.source.next_timer() == sender.now + 30.0, "who drives the source calls it then"
     assert sender.asks(100) == [30.0, 60.0, 90.0]
     assert sender.source.sent == 3
     sender.ack(3, 9)

@@ -1,6 +1,6 @@
 """The page of the log events: what each line means, its level and fields, and what to do next.
 
-Level and fields are read from the log calls. Meaning and advice are those of the tables
+Levels are read from the log calls. Fields, meaning and advice are those of the tables
 ``log_events`` in the rooms (:class:`srmp_spark.log_event.LogEvent`). Each call must have an entry,
 and each entry a call.
 """
@@ -17,11 +17,16 @@ from typing import NamedTuple
 from reference_pages.markdown import code, item, paragraphs, whole_page
 from reference_pages.source_code import PACKAGE, Call, calls, module_name
 from srmp_spark.log_event import LogEvent
+from srmp_spark.logs.fields import FIELDS, FieldType
+from srmp_spark.logs.template import read_template
 
 _INTRO = """\
-A line of the log begins with time, level and the name of its event. Its fields are `name=value`. A
-line with a traceback is a fault of srmp-spark unless the page says otherwise: please report it.
-`serve` logs to standard error from level info on. Queries and jobs log with Python's `logging`.
+A line of the log begins with time, level and the name of its event. Its fields are `name=value`, or
+with `--log-format json` the members of one object ([logging](../logging.md)). A line with a
+traceback is a fault of srmp-spark unless the page says otherwise: please report it. `serve` logs to
+standard error from level info on. Queries and jobs log with Python's `logging`.
+
+A field is a string unless its type stands beside it. A name has one type in all events.
 
 PROCESS stands for the name of a process: `reader`, `sender`, `multicast`, `wsrm`, `rpc` or
 `subscriptions`."""
@@ -33,7 +38,6 @@ _PAGES = {
 _LEVELS = {"exception": "error", "log": "info or warning"}
 _SEVERITY = ("debug", "info", "warning", "error", "critical")
 _NAME = re.compile(r"[a-z_%]+\.[a-z_%]+")
-_FIELD = re.compile(r"\b([a-z_]+)=(?=[\"%])")
 
 
 class Logged(NamedTuple):
@@ -68,7 +72,7 @@ def of_call(call: Call) -> Logged | None:
     name = _NAME.match(text)
     if name is None:
         return None
-    fields = tuple(dict.fromkeys(_FIELD.findall(text)))
+    fields = tuple(field for field, _ in read_template(text).fields)
     where = f"{call.path.relative_to(PACKAGE.parent)}:{call.node.lineno}"
     level = _LEVELS.get(function.attr, function.attr)
     return Logged(name[0].rstrip("_"), level, fields, where)
@@ -116,12 +120,17 @@ def _linked(text: str) -> str:
     return re.sub("|".join(_PAGES), lambda name: f"[{name[0]}]({_PAGES[name[0]]})", text)
 
 
+def _field(name: str) -> str:
+    kind = FIELDS[name]
+    return code(name) + ("" if kind is FieldType.STRING else f" ({kind.value})")
+
+
 def _event(event: LogEvent) -> Iterator[str]:
     exact = [each for each in logged() if each.name == event.name]
     found = exact or [each for each in logged() if each.is_of(event.name)]
     written = {level for each in found for level in each.level.split(" or ")} or {"info"}
     levels = " or ".join(level for level in _SEVERITY if level in written)
-    fields = ", ".join(map(code, dict.fromkeys(name for each in found for name in each.fields)))
+    fields = ", ".join(map(_field, event.fields))
     yield f"### {event.name}"
     yield paragraphs(f"*{levels}*" + (f" · {fields}" if fields else ""))
     yield paragraphs(_linked(event.meaning))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reference_pages.markdown import code, marked, table, whole_page
-from srmp_spark.queue_manager.configuration.config import OPTIONS
+from srmp_spark.queue_manager.configuration.options import OPTIONS
 from srmp_spark.spark.settings.mqrr_options import MQRR_OPTIONS
 from srmp_spark.spark.settings.option_values import OptionSpec
 from srmp_spark.spark.settings.options import REPEATED_FLAGS, SERVE_OPTIONS, SOURCE_OPTIONS

@@ -8,13 +8,9 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 
 from reference_pages.markdown import code, marked, paragraphs, table, whole_page
-from srmp_spark.queue_manager.configuration.config import (
-    ENVIRONMENT_PREFIX,
-    OPTIONS,
-    TABLES,
-    Option,
-    ServeConfig,
-)
+from srmp_spark.queue_manager.configuration.config import ENVIRONMENT_PREFIX
+from srmp_spark.queue_manager.configuration.options import OPTIONS, TABLES, Option
+from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
 
 FILE = Path(__file__).resolve().parents[3] / "conf" / "serve.toml"
 _INTRO = """\

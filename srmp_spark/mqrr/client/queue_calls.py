@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from enum import Enum, auto
 
+from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.ndr.methods import (
     RR_ACK,
@@ -64,11 +65,25 @@ def open_queue(
 
 
 class QueueCalls:
-    """Makes the calls to one open queue, and numbers its reads."""
+    """Makes the calls to one open queue, and numbers its reads.
+
+    After :meth:`close` every method raises :class:`LocalProtocolError`, because a server may give
+    the handle of a closed queue to another open queue.
+    """
 
     def __init__(self, handle: ContextHandle) -> None:
-        self.handle = handle
+        self._handle: ContextHandle | None = handle
         self._requests = itertools.count(1)
+
+    @property
+    def handle(self) -> ContextHandle:
+        """Return the handle of the queue.
+
+        Raises :class:`LocalProtocolError` if the queue was closed.
+        """
+        if self._handle is None:
+            raise LocalProtocolError("the queue was closed; open it again")
+        return self._handle
 
     def start(
         self,
@@ -113,5 +128,6 @@ class QueueCalls:
         return 6, HandleRequest(self.handle)
 
     def close(self) -> tuple[int, HandleRequest]:
-        """Return the call R_CloseQueue."""
-        return 3, HandleRequest(self.handle)
+        """Return the call R_CloseQueue, and forget the handle."""
+        handle, self._handle = self.handle, None
+        return 3, HandleRequest(handle)

@@ -34,8 +34,8 @@ from srmp_spark.mqrr.client.reader_states import (
     ReaderState,
 )
 from srmp_spark.mqrr.errors import BadStubError
-from srmp_spark.mqrr.ndr.methods import METHODS, Method, Parameters
-from srmp_spark.mqrr.ndr.transfer_syntax import NDR
+from srmp_spark.mqrr.ndr.methods import METHODS, HandleRequest, Method, Parameters
+from srmp_spark.mqrr.ndr.transfer_syntax import NDR, TransferSyntax
 from srmp_spark.mqrr.next_steps import refusal_text
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
 from srmp_spark.mqrr.rpc.client_connection import (
@@ -278,7 +278,7 @@ class RemoteReader:
     def _answered(self, answer: CallAnswered) -> Outcome:
         method = self._calls.pop(answer.call_id)
         try:
-            return Answer(answer.call_id, method.decode_response(answer.stub, self._syntax))
+            return Answer(answer.call_id, _response(method, answer.stub, self._syntax))
         except BadStubError as error:
             text = f"{self._where}: the answer to {method.name} cannot be read: {error}"
             status = Status.RPC_X_BAD_STUB_DATA
@@ -326,3 +326,15 @@ class RemoteReader:
         ]
         self._calls.clear()
         return failures
+
+
+def _response(method: Method, stub: bytes, syntax: TransferSyntax) -> Parameters:
+    """Decode the response of ``method``.
+
+    Raises :class:`BadStubError` if the stub is broken, or if R_OpenQueue returned the null handle:
+    the handle is a parameter of every later call, where it MUST NOT be NULL.
+    """
+    response = method.decode_response(stub, syntax)
+    if isinstance(response, HandleRequest) and response.handle.is_null:
+        raise BadStubError("its handle is NULL", section="[MS-MQRR] 3.1.4.2")
+    return response

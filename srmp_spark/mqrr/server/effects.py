@@ -47,6 +47,14 @@ class QueueView(Protocol):
         """
         ...
 
+    def holds_receivers(self) -> bool:
+        """Return whether an operator lets nobody receive from the queue now.
+
+        When that ends, the owner calls :meth:`.RemoteReadServer.add_arrived`, with or without
+        messages.
+        """
+        ...
+
     def has_left(self, sequence: int) -> bool:
         """Return whether the message ``sequence`` has left the queue.
 

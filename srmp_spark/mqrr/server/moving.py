@@ -117,6 +117,8 @@ class Moving:
             return Status.MQ_ERROR_TRANSACTION_SEQUENCE
         if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX:
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
+        if queue.view.holds_receivers():
+            return Status.MQ_ERROR_SHARING_VIOLATION
         request = ReceiveRequest(
             call=None,
             id=0,

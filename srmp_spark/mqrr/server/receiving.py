@@ -147,6 +147,10 @@ class Receiving:
     def _look(self, descriptor: OpenQueue, request: ReceiveRequest) -> Status:
         """Find a message for the request or let it wait; return MQ_OK or an error's status."""
         queue, cursor = descriptor.queue, request.cursor
+        is_held = request.receives and queue.view.holds_receivers()
+        if is_held and (cursor is not None or request.action in LOOKUPS):
+            # Such a reader names the message. It must not take the message for received.
+            return Status.MQ_ERROR_SHARING_VIOLATION
         if (
             cursor is not None
             and (status := descriptor.at_cursor(cursor, request.action)) is not Status.MQ_OK
@@ -158,7 +162,7 @@ class Receiving:
                 return sought.status
             found: int | None = sought.lookup_id
         elif cursor is None:
-            found = queue.head()
+            found = None if is_held else queue.head()
         elif cursor.state is CursorState.READ and request.action is not Action.PEEK_NEXT:
             if queue.state_of(cursor.position) is not PositionState.AVAILABLE:
                 return Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED
@@ -471,7 +475,9 @@ class Receiving:
         """
         for waiter in tuple(queue.waiting):
             descriptor, request = waiter.descriptor, waiter.request
-            if request.state is not RequestState.WAITING:
+            if request.state is not RequestState.WAITING or (
+                request.receives and queue.view.holds_receivers()
+            ):
                 continue
             found = queue.head() if request.cursor is None else queue.first_of(fresh)
             if found is not None:

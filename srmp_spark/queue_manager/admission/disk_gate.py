@@ -28,6 +28,7 @@ from srmp_spark.store.database.disk_room import (
     wal_bytes,
 )
 from srmp_spark.store.database.giving_back import GIVE_BACK_BYTES, give_back
+from srmp_spark.store.database.reserve import RESERVE_BYTES, Reserve
 from srmp_spark.store.database.schema import WAL_KEPT_BYTES
 from srmp_spark.store.delta.tables.state_folder import state_folder
 from srmp_spark.store.journal import GROUP_BYTES_MAX
@@ -90,6 +91,11 @@ class DiskGate:
         """True when the length of the write-ahead log's file is what keeps the gate closed, or what
         keeps pages from being given back.
         """
+        self._asked = False
+        """True while an operator wants the free pages back, however much room the volume has."""
+        self._reserve = Reserve(directory.path)
+        self._beyond_tight = 0
+        """Bytes that may be taken before the volume is tight, as measured last."""
         self.is_tight = False
         """Whether the volume has so little room that all code that can make room should do so."""
         self.spare = sys.maxsize
@@ -127,7 +133,8 @@ class DiskGate:
         promised = gate.unwritten_bytes + max(0, journal.used_bytes - database.stat().st_size)
         room = DiskRoom(volume.free - promised, least, journal.free_bytes, wal_bytes(database))
         self.spare = volume.spare
-        self.is_tight = volume.free < DISK_TIGHT_FACTOR * least
+        self._beyond_tight = volume.free - DISK_TIGHT_FACTOR * least
+        self.is_tight = self._beyond_tight < 0
         # Only half of the room counts, because the log takes a message and its checkpoint may take
         # it again. The cap is there because other programs fill the disk meanwhile.
         gate.room = min(DISK_LOOK_BYTES, max(0, room.left) // 2)
@@ -155,8 +162,9 @@ class DiskGate:
         return (
             f"only {volume.free} bytes are free below the data directory{taken}, "
             f"{room.inside} in its database; "
-            f"{room.least} must stay free: make room, or receive or purge what waits in "
-            f"the queues.{inbox}"
+            f"{room.least} must stay free: delete received rows with `srmp-spark queue trim "
+            "NAME --received`, discard waiting ones with `srmp-spark purge --queue NAME`, or give "
+            f"the volume room.{inbox} Messages are accepted again without a restart."
         )
 
     # --- giving back ------------------------------------------------------------------------------
@@ -164,8 +172,32 @@ class DiskGate:
     @property
     def gives_back(self) -> bool:
         """Return whether free pages of the database should be given back to the volume now."""
-        journal = self._journal
-        return self.is_tight and journal.can_give_back and journal.free_bytes > FREE_PAGES_KEPT
+        journal, wanted = self._journal, self.is_tight or self._asked
+        return wanted and journal.can_give_back and journal.free_bytes > FREE_PAGES_KEPT
+
+    def keep_reserve(self) -> None:
+        """Make the reserve (:mod:`.reserve`) if it is missing and the volume has room for it."""
+        if not self._asked:
+            self._reserve.keep(self._beyond_tight)
+
+    def use_reserve(self) -> None:
+        """Give the reserve back to the volume if the volume is too full to delete rows.
+
+        Call this before an operator deletes rows. Raises :class:`OSError` if the volume cannot be
+        measured.
+        """
+        if Volume.look(self._directory.path).free < DISK_FREE_FLOOR and self._reserve.release():
+            log.warning(
+                "disk.reserve_used bytes=%d: to delete rows of a full volume", RESERVE_BYTES
+            )
+            self.look()
+
+    def ask(self) -> None:
+        """Have the free pages given back to the volume now, even if the volume is not tight.
+
+        The caller makes :meth:`give_back` be called. The request ends when no page is left.
+        """
+        self._asked = True
 
     async def give_back(self) -> bool:
         """Give some free pages back to the volume, and return whether more should be given back.
@@ -178,6 +210,7 @@ class DiskGate:
         free = Volume.look(self._directory.path).free
         # A page that is moved is written to the log first.
         if not self.gives_back or free < WAL_EDGE:
+            self._asked = self._asked and self.gives_back
             return False
         short = free < DISK_FREE_FLOOR
         left = await self._journal.transact(
@@ -201,22 +234,23 @@ class DiskGate:
         self._cut_due = self._directory.database.stat().st_size > self._journal.used_bytes
         self.look()
 
-    async def cut_log(self) -> None:
+    async def cut_log(self) -> bool:
         """Shorten the file of the write-ahead log to nothing, if the volume needs its room.
 
-        Its room is needed if it opens the gate, or if it is the room in which pages are given back.
-        The log is written from its beginning again after each checkpoint, and its file keeps the
-        greatest length. It grows again with later messages, so this call helps only if the gate
-        opens for them. Then the free space is measured as :meth:`look` does. Raises the errors of
-        :meth:`look` and of the journal.
+        Return whether that gave the volume room. The room is needed if it opens the gate, or if it
+        is the room in which pages are given back. The log is written from its beginning again after
+        each checkpoint, and its file keeps the greatest length. It grows again with later messages,
+        so this call helps only if the gate opens for them. Then the free space is measured as
+        :meth:`look` does. Raises the errors of :meth:`look` and of the journal.
         """
         if not self._log_shuts:
-            return
-        journal = self._journal
+            return False
+        journal, before = self._journal, wal_bytes(self._directory.database)
         await journal.transact(partial(_keep_of_log, size=0))
         await journal.checkpoint()  # The commit that restarts the log cuts its file.
         await journal.transact(partial(_keep_of_log, size=WAL_KEPT_BYTES))
         self.look()
+        return wal_bytes(self._directory.database) < before
 
 
 def _keep_of_log(transaction: Transaction, size: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, StoreError
+from srmp_spark.queue_manager.api.activation import ActivationApi
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.health import HealthApi
@@ -73,7 +74,7 @@ def routes(
     mark decides which receipts are sent.
     """
     queues, consumers, rows, messages = (
-        QueuesApi(manager),
+        QueuesApi(manager, remote_queues),
         ConsumersApi(manager),
         RowsApi(manager),
         MessagesApi(manager),
@@ -94,6 +95,7 @@ def routes(
         ApiRoute("POST", "/v1/queues/{queue}/give-up", ADMIN, GiveUpApi(manager).post),
         ApiRoute("POST", "/v1/queues/{queue}/pause", ADMIN, queues.pause),
         ApiRoute("POST", "/v1/queues/{queue}/resume", ADMIN, queues.resume),
+        ApiRoute("POST", "/v1/queues/{queue}/trim", ADMIN, queues.trim),
         ApiRoute("POST", "/v1/queues/{queue}/messages", ENQUEUE, messages.post),
         ApiRoute("GET", "/v1/queues/{queue}/range", BROWSE, rows.range),
         ApiRoute("GET", "/v1/queues/{queue}/rows", BROWSE, rows.rows),
@@ -119,6 +121,12 @@ def routes(
         ApiRoute("PUT", "/v1/subscriptions", ADMIN_ALL, subscriptions.put),
         ApiRoute("DELETE", "/v1/subscriptions", ADMIN_ALL, subscriptions.delete),
         ApiRoute("POST", "/v1/subscriptions/resume", ADMIN_ALL, subscriptions.resume),
+        ApiRoute("POST", "/v1/activate", ADMIN_ALL, ActivationApi(manager, remote_queues).post),
+        ApiRoute("GET", "/v1/subscriptions/cutover", ADMIN_ALL, subscriptions.check_cutover),
+        ApiRoute("POST", "/v1/subscriptions/cutover", ADMIN_ALL, subscriptions.cut_over),
+        ApiRoute(
+            "GET", "/v1/subscriptions/received-there", BROWSE_ALL, subscriptions.received_there
+        ),
     ]
 
 

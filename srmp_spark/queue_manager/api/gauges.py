@@ -18,6 +18,7 @@ from srmp_spark.queue_manager.api.status import (
 )
 from srmp_spark.queue_manager.metrics import LABELS_MAX, Gauge, Readings, Samples
 from srmp_spark.srmp.receiving.destinations import ORDER_QUEUE_UNREAD_MAX
+from srmp_spark.store.backup.last_backup import read_last_backup
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.queues.catalogue import Queue
@@ -45,6 +46,7 @@ def readings(manager: QueueManager, transports: Transports) -> Readings:
             *_queue_gauges(manager),
             *_state_gauges(manager),
             *_disk_gauges(manager),
+            *_copy_gauges(manager),
         ],
         counters=[*_engine_counters(manager), *_outgoing_counters(manager)],
     )
@@ -211,6 +213,31 @@ def _disk_gauges(manager: QueueManager) -> list[Gauge]:
             "Bytes of the write-ahead log of store.db.",
             (),
             lambda: [((), float(manager.journal.wal_bytes))],
+        ),
+    ]
+
+
+def _copy_gauges(manager: QueueManager) -> list[Gauge]:
+    def backups() -> Samples:
+        last = read_last_backup(manager.directory.path)
+        made_at = None if last is None else last.seconds
+        if made_at is not None:
+            yield (), made_at
+
+    return [
+        Gauge(
+            "srmp_held_copy",
+            "1 while this data directory is a copy that sends nothing and takes nothing until "
+            "srmp-spark activate, else 0. Alert on 1.",
+            (),
+            lambda: [((), float(manager.activation.held is not None))],
+        ),
+        Gauge(
+            "srmp_last_backup_timestamp_seconds",
+            "Time of the last backup that came to its end, in seconds since 1970; absent before "
+            "the first one.",
+            (),
+            backups,
         ),
     ]
 

@@ -14,13 +14,14 @@ of the loop by milliseconds only.
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
-from srmp_spark.names import FORWARD_QUEUE, quote_queue_name
+from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.queue_manager.api.port_side.base64_text import decoded_base64
 from srmp_spark.queue_manager.api.port_side.http import (
     REQUEST_BODY_MAX,
@@ -120,7 +121,7 @@ class MessagesApi:
                 400,
                 "undeclared-subqueue",
                 told,
-                f"declare it: PUT /v1/queues/{quote_queue_name(queue.name)}",
+                f"declare it: srmp-spark queue create {shlex.quote(queue.name)}",
             )
         pieces = await request.pieces(REQUEST_BODY_MAX)
         self._manager.gate.check()

@@ -61,10 +61,12 @@ class OutboxApi:
     async def stage(self, request: Request) -> Response:
         """Answer ``POST stage?partition&attempt``: store the body as a stage, after its check.
 
-        The body is an Arrow IPC stream. The answer is ``{"stage","rows"}``. The call waits for a
-        place among the stages that are received. Raises a 400 if the sender process refuses the
-        stage, a 413 for too many bytes, and a 503 if the body is too slow, the disk is full or no
-        messages are accepted. Raises :class:`ConnectionResetError` if the caller disconnects.
+        The body is an Arrow IPC stream. The answer is ``{"stage","rows"}``, with ``bad``
+        if rows that can never be sent were taken out. The call waits for a place among the stages
+        that are received. Raises a 400 if the sender process refuses the stage, a 409 if no queue
+        takes the letters about its bad rows, a 413 for too many bytes, and a 503 if the body is too
+        slow, the disk is full or no messages are accepted. Raises :class:`ConnectionResetError` if
+        the caller disconnects.
         """
         application, batch = _names(request)
         partition = request.required_integer("partition")
@@ -83,7 +85,8 @@ class OutboxApi:
             seconds=STAGE_SECONDS,
         )
         warning = {} if added.warning is None else {"warning": added.warning}
-        return Response.json({"stage": added.stage, "rows": added.rows} | warning)
+        bad = _bad(added.bad, added.first_bad)
+        return Response.json({"stage": added.stage, "rows": added.rows} | bad | warning)
 
     async def _receive(self, request: Request, turn: StageTurn) -> str:
         """Write the body to a file in the folder of stages, sync it, and return the file's name.
@@ -125,8 +128,8 @@ class OutboxApi:
         """Answer ``POST commit``: commit stages as one batch, and count its rows by result.
 
         The body is ``{"stages":[…], "on_key_conflict": "fail", "allow_loop": false}``. The answer
-        ``{"new","known","conflicts"}`` is sent when the batch is on stable storage. Raises a 400
-        for an invalid body, and the errors by which the sender process refuses the batch. After
+        ``{"new","known","conflicts","bad"}`` is sent when the batch is on stable storage. Raises a
+        400 for an invalid body, and the errors by which the sender process refuses the batch. After
         COMMIT_SECONDS the answer is 503, and the commit may still take place.
         """
         application, batch = _names(request)
@@ -152,12 +155,10 @@ class OutboxApi:
         if not isinstance(allow_loop, bool):
             raise usage("allow_loop is true or false")
         command = CommitBatch(application, batch, stages, on_conflict, allow_loop, request.caller)
-        answer = _counts(
-            await self._manager.outgoing.ask(command, BatchResult, seconds=COMMIT_SECONDS)
-        )
-        for result, rows in answer.items():
+        found = await self._manager.outgoing.ask(command, BatchResult, seconds=COMMIT_SECONDS)
+        for result, rows in _counts(found).items():
             self._manager.metrics.sink_rows[result,] += rows
-        return Response.json(answer)
+        return Response.json(_answer(found))
 
     async def result(self, request: Request) -> Response:
         """Answer ``GET``: the number of rows by result at the last commit of this batch.
@@ -167,7 +168,7 @@ class OutboxApi:
         """
         application, batch = _names(request)
         command = FindBatchResult(application, batch)
-        return Response.json(_counts(await self._manager.outgoing.ask(command, BatchResult)))
+        return Response.json(_answer(await self._manager.outgoing.ask(command, BatchResult)))
 
     async def delete(self, request: Request) -> Response:
         """Answer ``DELETE``: delete the stages of this batch that were not committed.
@@ -184,10 +185,21 @@ class OutboxApi:
 def _counts(result: BatchResult) -> dict[str, int]:
     """Return the number of rows by result, as the API answers it.
 
-    Without conflicts the answer is that of the first release, which callers may compare as a whole.
+    Without conflicts and bad rows the answer is that of the first release, which callers may
+    compare as a whole.
     """
-    conflicts = {"conflicts": result.conflicts} if result.conflicts else {}
-    return {"new": result.new, "known": result.known} | conflicts
+    more = {"conflicts": result.conflicts, "bad": result.bad}
+    counts = {"new": result.new, "known": result.known}
+    return counts | {name: rows for name, rows in more.items() if rows}
+
+
+def _answer(result: BatchResult) -> dict[str, int | str]:
+    return {**_counts(result), **_bad(result.bad, result.first_bad)}
+
+
+def _bad(rows: int, first: str) -> dict[str, int | str]:
+    """Return the part of an answer about rows that can never be sent; empty without such rows."""
+    return {"bad": rows, "first_bad": first} if rows else {}
 
 
 def _in_thread(

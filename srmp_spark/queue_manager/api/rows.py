@@ -56,15 +56,17 @@ class RowsApi:
         """The last range (after, to] whose read found damaged rows, by queue."""
 
     async def range(self, request: Request) -> Response:
-        """Answer ``GET range?epoch&after&max_rows&max_bytes&wait``: which rows there are to read.
+        """Answer ``GET range?epoch&after&max_rows&max_bytes&wait&peek``: which rows can be read.
 
         The answer is ``{"epoch","first","last","end"}``. It states the sequences of the existing
         rows (``first`` to ``end``), and ``last``, the last row of a batch that begins after
         ``after`` and respects the limits. Without ``after`` the batch begins at ``first``. If there
         is no new row, the call waits up to ``wait`` seconds, and at most WAIT_SECONDS_MAX. For an
         epoch that is not the newest, ``next_epoch`` names the one after it, and the call does not
-        wait. Raises a 409 for an unknown epoch, or if ``after`` is past the end of the epoch, and a
-        410 for rows that retention has deleted.
+        wait. While the readers of the queue are paused, ``after`` counts as the end, and the answer
+        has ``"paused": true``; a caller with ``peek=1``, or without ``after``, is not concerned.
+        Raises a 409 for an unknown epoch, or if ``after`` is past the end of the epoch, and a 410
+        for rows that retention has deleted.
         """
         self._manager.read_at = self._manager.clock.monotonic()
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -73,20 +75,24 @@ class RowsApi:
         max_rows = request.integer("max_rows", low=1)
         max_bytes = request.integer("max_bytes", low=1)
         wait = request.seconds("wait", high=WAIT_SECONDS_MAX)
+        receives = after is not None and request.text("peek", "0") != "1"
         span = queue.span(epoch)
         if after is None:
             after = span.first - 1
         after = _after(queue, span, after)
         deadline = self._manager.clock.monotonic() + wait
         while (
-            span.end <= after
-            and span.next_epoch is None
+            (span.end <= after or (receives and queue.paused_out))
+            and (span.next_epoch is None or span.end > after)
             and (left := deadline - self._manager.clock.monotonic()) > 0
         ):
             await queue.changed(left)
             queue = self._manager.catalogue.find(queue.name)
             span = queue.span(span.epoch)
             after = _after(queue, span, after)
+        if receives and queue.paused_out and span.end > after:
+            told = {"epoch": span.epoch, "first": span.first, "last": after, "end": after}
+            return Response.json(told | {"paused": True})
         last = span.end if max_rows is None else min(span.end, queue.behind_hole(after) + max_rows)
         if max_bytes is not None and last > after:
             command = FindBatchEnd(
@@ -318,7 +324,8 @@ def _after(queue: Queue, span: EpochSpan, after: int) -> int:
         raise ApiError(
             410,
             TRIMMED,
-            f"rows {after + 1} to {span.first - 1} of {queue.name} were deleted by retention",
+            f"rows {after + 1} to {span.first - 1} of {queue.name} were deleted by retention, by "
+            "`queue trim`, or with an earlier queue of this name",
             f"continue at {span.first}; --retention-hours sets how long rows are kept",
         )
     return after

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark import __version__
 from srmp_spark.names import split_url
+from srmp_spark.queue_manager.activation import DO, WHAT
 from srmp_spark.queue_manager.api.port_side.queue_page import Page
 from srmp_spark.queue_manager.api.port_side.sliced_json import parts_of
 from srmp_spark.queue_manager.api.port_side.times import rfc3339
 from srmp_spark.queue_manager.queues.consumers import holder_text
 from srmp_spark.srmp.receiving.destinations import ORDER_QUEUE_UNREAD_MAX
 from srmp_spark.srmp.receiving.stream_name import StreamName, shown_queue
+from srmp_spark.store.backup.last_backup import read_last_backup
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.queues.catalogue import Queue
@@ -105,6 +107,7 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, object]:
         "bytes": queue.held_bytes,
         "oldest_waiting_seconds": oldest_waiting_seconds(queue, manager.clock.utc()),
         "paused": queue.state.paused,
+        "paused_out": queue.paused_out,
         "damaged": next(iter(queue.damage.values()), None),
         "epochs": [{"epoch": each.epoch, "first": each.first} for each in queue.epochs],
         "journal": None if queue.journal is None else queue_status(queue.journal, manager),
@@ -140,6 +143,20 @@ def outgoing_status(entry: OutgoingEntry) -> dict[str, object]:
             name: rfc3339(info[name]) for name in ("eod_last_ack_time", "eod_resend_time")
         }
     return shown
+
+
+def held_copy(manager: QueueManager) -> dict[str, object] | None:
+    """Return why and since when a copied data directory is held, and what to do, or ``None``."""
+    held = manager.activation.held
+    if held is None:
+        return None
+    return {"because": held.because, "since": rfc3339(held.since), "what": WHAT, "do": DO}
+
+
+def last_backup(manager: QueueManager) -> dict[str, str] | None:
+    """Return when the last backup was made, and where; ``None`` if there is none."""
+    last = read_last_backup(manager.directory.path)
+    return None if last is None else last._asdict()
 
 
 def host_names(manager: QueueManager) -> list[str]:
@@ -222,6 +239,8 @@ def facts(manager: QueueManager, *, listening: list[str], api: str, ready: bool)
         "epoch": manager.epoch,
         "version": __version__,
         "ready": ready,
+        "held_copy": held_copy(manager),
+        "last_backup": last_backup(manager),
         "set_aside": [each._asdict() for each in manager.set_aside],
         "listening": listening,
         "api": api,

@@ -53,7 +53,7 @@ async def summary(
             totals["waiting"] += queue.state.count
             totals["bytes"] += queue.held_bytes
             totals["damaged"] += bool(queue.damage)
-            totals["paused"] += queue.state.paused
+            totals["paused"] += queue.state.paused or queue.paused_out
             totals["full"] += _is_full(queue, quota)
             arrived = queue.waiting.oldest_arrived_at if queue.state.count else None
             if arrived is not None and (oldest is None or arrived < oldest):
@@ -102,7 +102,7 @@ def _trouble(queue: Queue, quota: int | None) -> tuple[bool, bool, bool, int]:
     return (
         bool(queue.damage),
         _is_full(queue, quota),
-        queue.state.paused,
+        queue.state.paused or queue.paused_out,
         -(1 << 62) if arrived is None else -arrived,
     )
 

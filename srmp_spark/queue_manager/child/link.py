@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from srmp_spark.errors import ApiError
+from srmp_spark.logs.form import form_of_this_process
 from srmp_spark.queue_manager.child.encoding import Encoding, decode, encode
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.packets import (
@@ -109,6 +110,10 @@ class ChildLink(Generic[_Command, _Event]):
             f" restarts={self.restarts}>"
         )
 
+    def use_settings(self, settings: object) -> None:
+        """Give ``settings`` to each child that is started from now on."""
+        self._settings = settings
+
     @property
     def is_up(self) -> bool:
         """Return whether there is a child to which commands can be sent.
@@ -160,7 +165,8 @@ class ChildLink(Generic[_Command, _Event]):
         ours.setblocking(False)
         try:
             descriptors = {name: each.fileno() for name, each in self._inherited().items()}
-            start = Start(os.getpid(), descriptors, self._settings)
+            form = form_of_this_process()
+            start = Start(os.getpid(), descriptors, self.noun, form, self._settings)
             # A file and not an argument, because every user can see the arguments.
             with os.fdopen(os.memfd_create("settings"), "wb+") as file:
                 file.write(encode(start))

@@ -11,6 +11,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "`rpc` or `subscriptions`. The queue manager starts the process again after `restart_in` "
         "seconds.",
         "Nothing, once. If the line repeats, read the lines before it, and report them.",
+        fields=("pid", "code", "restart_in"),
     ),
     LogEvent(
         "PROCESS.event_failed",
@@ -23,5 +24,6 @@ EVENTS: tuple[LogEvent, ...] = (
         "A process could not be started, for example for lack of memory. The queue manager tries "
         "again.",
         "Free memory, or raise the limit of processes.",
+        fields=("reason",),
     ),
 )

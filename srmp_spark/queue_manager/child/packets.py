@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from srmp_spark.logs.form import LogForm
+
 PACKET_MAX = 128 * 1024
 """Most bytes of one packet.
 
@@ -61,6 +63,10 @@ class Start(Generic[_Settings]):
     """Process id of the main process."""
     descriptors: dict[str, int]
     """File descriptors of the sockets that the child inherits, by name."""
+    noun: str
+    """Name of the child in log lines."""
+    log: LogForm
+    """The form in which the main process logs, and the child too."""
     settings: _Settings
     """The settings of this kind of child."""
 

@@ -17,12 +17,11 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
+from srmp_spark.logs.form import log_to_stderr
 from srmp_spark.queue_manager.child.encoding import decode
-from srmp_spark.queue_manager.child.log_lines import log_to_stderr
 from srmp_spark.queue_manager.child.packets import Start
 from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
 
@@ -61,9 +60,7 @@ def run_child(
     # this process ends with it.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    log_to_stderr()
-    # All three processes write to one standard error, so their times must look the same.
-    logging.Formatter.converter = time.gmtime
+    log_to_stderr(start.log, start.noun)
     serve(socket.socket(fileno=int(sys.argv[1])), start)
     logging.shutdown()
     os._exit(0)  # Threads that still write to callers, or look up names, must not delay the end.

@@ -54,7 +54,7 @@ class QueueSpec(NamedTuple):
         if meant is not None:
             raise ConfigurationError(
                 f"unknown suffix :{ending} in --queue {text!r}; did you mean {meant!r}? "
-                f"(PUT /v1/queues creates a queue that is really called that)"
+                f"(PUT /v1/queues/NAME creates a queue that is really called that)"
             )
         addresses = [
             suffix.partition("=")[2] for suffix in suffixes if suffix.startswith("multicast=")

@@ -15,6 +15,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "A gateway did not answer for `seconds`. The queue manager killed the gateway and starts "
         "another one.",
         "If the line repeats, look whether the machine has too little CPU, and report it.",
+        fields=("pid", "seconds"),
     ),
     LogEvent(
         "gateway.bad_frame",
@@ -26,5 +27,6 @@ EVENTS: tuple[LogEvent, ...] = (
         "gateway.message_failed",
         "A fault of srmp-spark with one message of a gateway. Everything else goes on.",
         "Report the traceback.",
+        fields=("type",),
     ),
 )

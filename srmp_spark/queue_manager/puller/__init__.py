@@ -9,6 +9,8 @@ In the main process, which decides and stores:
     moving          lock, store, remove, publish: each message once
     copying         peek only, and each message once
     stored          the stored form of messages that are no rows yet
+    settling        decides each copied message of a queue that is moved now
+    cutover         from copy to move: check, hold the consumers, settle, mark
     publishing      makes rows
     remotes         connections and open queues, through the gateway
 

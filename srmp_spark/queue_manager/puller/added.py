@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from srmp_spark.private_files import FOLDER_MODE
 from srmp_spark.store.database.durable import sync_directory, write_durably
 from srmp_spark.store.database.set_aside import REASON_MAX, SetAside, typed
+from srmp_spark.store.tables import cutovers
 
 FOLDER = "subscriptions"
 """Folder in the data directory for passwords, and for the marks of sent Ends (:mod:`.sent_marks`).
@@ -79,12 +80,12 @@ def remove_added(connection: sqlite3.Connection, name: str) -> None:
 
 
 def forget_added(connection: sqlite3.Connection, name: str) -> None:
-    """Delete a subscription, and the record of the messages that it copied, from the database.
+    """Delete a subscription, and the records of its copies and its cut-over, from the database.
 
     If the subscription is added again, it copies the remote queue from its beginning.
     """
     connection.execute("DELETE FROM subscriptions WHERE name = ?", (name,))
-    connection.execute("DELETE FROM copied WHERE subscription = ?", (name,))
+    cutovers.forget_all(connection, name)
 
 
 def names_of_pulled(connection: sqlite3.Connection) -> tuple[dict[str, int], list[SetAside]]:

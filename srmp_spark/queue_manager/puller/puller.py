@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import RemoteLostError, SrmpSparkError
-from srmp_spark.interface import SubscriptionEntry
+from srmp_spark.interface import DEFAULT_CONSUMER, SubscriptionEntry
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.configuration.subscriptions import Subscription
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.puller.added import subscription_file
 from srmp_spark.queue_manager.puller.circles import Circles
+from srmp_spark.queue_manager.puller.cutover.settled import Cutover
 from srmp_spark.queue_manager.puller.gateway_side.answers import ReadableQueue
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.gateway_side.remotes import Remotes
@@ -24,14 +27,14 @@ from srmp_spark.queue_manager.puller.moving_and_copying.publishing import publis
 from srmp_spark.queue_manager.puller.moving_and_copying.sent_marks import SentMarks
 from srmp_spark.queue_manager.puller.moving_and_copying.stored import (
     StoredPullerState,
-    forget_copied,
     forget_pulled,
     keep_pulled,
-    note_copied,
 )
+from srmp_spark.store.tables import cutovers
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.store.database.transaction import Transaction
 
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Pauses between attempts to reach a machine, in seconds.
@@ -62,6 +65,11 @@ EARLY_PAUSE_SECONDS = 0.1
 
 So a server that does not wait gets at most ten reads a second.
 """
+SETTLING_BATCHES = 8
+"""Most batches without a look at the copied messages that a cut-over has not decided.
+
+With eight of them the batches overlap, and the readers here wait a second at most for that look.
+"""
 SETTLE_PAUSE_SECONDS = 2.0
 """Pause between two look-ups of messages that are still locked in the remote queue, in seconds,
 when no new message is taken.
@@ -84,6 +92,9 @@ class _Store:
         self._name = subscription.name
         self._to = subscription.to
         self._peer = subscription.host.text
+        self._trimmed_to = 0
+        """Value of the local queue's ``trimmed_to`` when notes of trimmed rows were deleted last.
+        """
 
     async def keep(self, messages: Sequence[Pulled]) -> None:
         now = self._manager.clock.utc()
@@ -113,15 +124,39 @@ class _Store:
             self._to,
             self._peer,
             messages,
-            lambda each, stored: note_copied(
-                each.connection, self._name, [one.key for one in stored]
-            ),
+            lambda each, stored: cutovers.note_copied(each.connection, self._name, stored),
         )
 
-    async def removed(self, keys: Collection[PulledKey]) -> None:
+    async def sending_copied_ends(self, keys: Collection[PulledKey]) -> None:
         await self._manager.journal.transact(
-            lambda each: forget_copied(each.connection, self._name, keys)
+            lambda each: cutovers.note_ends(each.connection, self._name, keys)
         )
+
+    async def copied_ends_answered(
+        self, moved: Collection[PulledKey], not_removed: Collection[PulledKey]
+    ) -> None:
+        await self._manager.journal.transact(
+            lambda each: cutovers.note_answers(each.connection, self._name, moved, not_removed)
+        )
+
+    async def received_there(self, keys: Collection[PulledKey]) -> None:
+        now = self._manager.clock.utc()
+        queue = self._manager.catalogue.get(self._to)
+        trimmed_to = 0 if queue is None else queue.trimmed_to
+
+        def note(transaction: Transaction) -> None:
+            cutovers.note_gone(transaction.connection, self._name, keys, now)
+            if trimmed_to > self._trimmed_to:
+                cutovers.forget_trimmed(transaction.connection, self._name, trimmed_to)
+
+        await self._manager.journal.transact(note)
+        self._trimmed_to = trimmed_to
+
+    async def taken_back(self, keys: Collection[PulledKey]) -> set[PulledKey]:
+        back = await self._manager.journal.transact(
+            lambda each: cutovers.take_back(each.connection, self._name, keys)
+        )
+        return {PulledKey(*each) for each in back}
 
     def sending_end(self, keys: Collection[PulledKey]) -> None:
         self._marks.sending(keys)
@@ -186,11 +221,12 @@ class Puller:
 
         Only then does a read wait for a message.
         """
-        self._is_new = not left.kept and not left.copied
+        self._is_new = not (left.kept or left.copied or left.gone)
         self._stopping = asyncio.Event()
         self._worked = False
         self._broke = False
         """Whether the last connection was made and then lost."""
+        moves = subscription.mode == "move" and not removing
         self._marks = SentMarks.open(
             subscription_file(manager.directory.path, subscription.name, "sent"),
             [each.key for each in left.kept],
@@ -200,8 +236,14 @@ class Puller:
             if not self._marks.was_sent(each.key):
                 each.state = PulledState.UNSENT
         store = _Store(manager, subscription, self._marks)
-        takes = subscription.mode == "move" and not removing
-        self._mover = Mover(store, left.kept, told=self._tell, copied=left.copied, takes=takes)
+        self._mover = Mover(
+            store,
+            left.kept,
+            told=self._tell,
+            copied=left.copied if moves else (),
+            copied_ends=_copied_ends(left, is_changed=manager.directory.changed is not None),
+            takes=moves,
+        )
         """Moves messages.
 
         Without ``takes``, it only settles the messages that were taken before the subscription
@@ -211,7 +253,15 @@ class Puller:
         """Time at which the present walk of ``copy`` began, perhaps several connections ago."""
         self._copier: Copier | None = None
         if subscription.mode == "copy" and not removing:
-            self._copier = Copier(store, left.copied, told=self._tell)
+            self._copier = Copier(store, left.copied, told=self._tell, gone=left.gone)
+        self._gone = left.gone
+        self.last_cutover = left.cutover
+        """The cut-over as it was stored when the puller was built."""
+        self._cutover = _cutover_of(manager, subscription, left) if moves else None
+        self._next_look_up = 0.0
+        """Time before which undecided copies are not looked up again."""
+        self._walk_wanted = asyncio.Event()
+        self._walked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -222,6 +272,8 @@ class Puller:
             log.warning(
                 'subscription.held name=%s reason="%s"', self.subscription.name, self._error
             )
+            if self._cutover is not None:
+                self._task = asyncio.get_running_loop().create_task(self._only_hold(self._cutover))
             return
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -240,6 +292,8 @@ class Puller:
         if self._task is not None and self._mover.is_busy:
             await asyncio.wait((self._task,), timeout=STOP_SECONDS)
         await end((self._task,))
+        if self._cutover is not None:
+            await self._cutover.stop()
         self._circles.leave(self.subscription)
         self._marks.close()
 
@@ -247,6 +301,39 @@ class Puller:
     def is_held(self) -> bool:
         """Return whether the subscription is on hold, so that it pulls nothing."""
         return self._held is not None
+
+    @property
+    def cutover(self) -> Cutover | None:
+        """Return the cut-over that is not settled, or None if there is none."""
+        return self._cutover
+
+    @property
+    def copier(self) -> Copier | None:
+        """Return the copier, or None if the subscription moves or is being removed."""
+        return self._copier
+
+    @property
+    def undecided(self) -> int:
+        """Return the number of copied messages of which it is not decided who received them."""
+        return len(self._mover.settling) if self._copier is None else len(self._copier.seen)
+
+    @property
+    def received_there(self) -> int:
+        """Return the number of copied messages that other readers received in the remote queue."""
+        if self._copier is not None:
+            return self._copier.received_there
+        return self._gone + self._mover.settling.received_there
+
+    @property
+    def in_doubt(self) -> int:
+        """Return the number of copied messages that were gone after an End without an answer."""
+        return self._mover.settling.in_doubt
+
+    @property
+    def trouble(self) -> str | None:
+        """Return the reason why the remote queue is not read at present, or None if it is read."""
+        is_full = self._copier is not None and self._copier.is_full is not None
+        return self._error if self._failed_at is not None or is_full else None
 
     @property
     def pending(self) -> int:
@@ -310,6 +397,8 @@ class Puller:
             "configured": self.configured,
             "removing": self.removing,
             "held": self.is_held,
+            "received_there": self.received_there,
+            "undecided": 0 if self._cutover is None else self.undecided,
         }
 
     def _tell(self, what: str) -> None:
@@ -318,7 +407,26 @@ class Puller:
             log.warning('subscription.trouble name=%s reason="%s"', self.subscription.name, line)
         self._error = what
 
+    async def _only_hold(self, cutover: Cutover) -> None:
+        """Hold the consumers of a cut-over while the subscription itself is on hold."""
+        while self._held is not None and not await self._holds(cutover):
+            await asyncio.sleep(FULL_PAUSE_SECONDS)
+
+    async def _holds(self, cutover: Cutover) -> bool:
+        try:
+            await cutover.hold()
+        except SrmpSparkError as error:
+            self._tell(str(error))
+            return False
+        return True
+
     async def _run(self) -> None:
+        if self._copier is not None and self.last_cutover is not None:
+            # The subscription copies again, so another cut-over may follow.
+            await self._manager.journal.transact(
+                lambda each: cutovers.forget(each.connection, self.subscription.name)
+            )
+            self.last_cutover = None
         failures = breaks = did = 0
         while not self._stopping.is_set():
             if self.removing and not self._mover.kept:
@@ -342,6 +450,7 @@ class Puller:
                 self._failed_at = self._manager.clock.monotonic()
             finally:
                 self._mover.on_connection_lost()
+                self._walked.set()
             if self._stopping.is_set():
                 return
             before, did = did, self._mover.ended + self.pulled
@@ -360,6 +469,8 @@ class Puller:
         """
         self._worked = self._is_drained = self._broke = False
         given = self.subscription
+        if self._cutover is not None:
+            await self._cutover.begin(self._mover.settling)
         connection = await self._remotes.connect(given.host, given.credentials)
         try:
             if not self.removing:
@@ -389,9 +500,11 @@ class Puller:
         mover = self._mover
         await mover.look_up(queue)
         wait_s = WAIT_SECONDS if self._is_drained else 0.0
-        asked_at = self._manager.clock.monotonic()
-        count = await mover.batches(queue, wait_s, goes_on=lambda: not self._stopping.is_set())
+        asked_at, moved_before = self._manager.clock.monotonic(), mover.settling.moved
+        count = await mover.batches(queue, wait_s, goes_on=self._goes_on())
         self._is_drained = mover.is_empty
+        if self._cutover is not None:
+            await self._settle_copies(queue, self._cutover, met=mover.settling.moved > moved_before)
         if mover.is_full is not None:
             await self._pause_full(mover.is_full)
         elif mover.unreadable and not count and mover.is_empty:
@@ -403,6 +516,30 @@ class Puller:
                 self._complete_at = now
             if wait_s and not count and now - asked_at < EARLY_PAUSE_SECONDS:
                 await asyncio.sleep(EARLY_PAUSE_SECONDS)
+
+    def _goes_on(self) -> Callable[[], bool]:
+        """Return a function that returns whether another batch may begin."""
+        begun = itertools.count(1)
+        return lambda: (
+            not self._stopping.is_set()
+            and (self._cutover is None or next(begun) < SETTLING_BATCHES)
+        )
+
+    async def _settle_copies(self, queue: ReadableQueue, cutover: Cutover, *, met: bool) -> None:
+        """Look the undecided copies up if the batches do not meet them, and finish the cut-over.
+
+        ``met`` states that the last batches met copied messages, so that others may follow. Senders
+        that are faster than the batches must not delay the look-ups for ever. So the queue need not
+        be empty for them. They take at most half of the time.
+        """
+        clock, mover = self._manager.clock, self._mover
+        began = clock.monotonic()
+        if mover.settling and (mover.is_empty or not met) and began >= self._next_look_up:
+            await mover.settling.look_up(queue)
+            self._next_look_up = 2 * clock.monotonic() - began
+        if not mover.settling:
+            await cutover.finish()
+            self._cutover = None
 
     async def _copy(self, queue: ReadableQueue, copier: Copier) -> None:
         began = self._manager.clock.monotonic()
@@ -419,8 +556,45 @@ class Puller:
             self._error = None
             # The next walk finds the messages that arrived before the cursor's place.
             self._complete_at = self._walk_began
-        # Walks of a long queue take at most half of the time.
-        await asyncio.sleep(max(COPY_PAUSE_SECONDS, now - began))
+        self._walked.set()
+        # Walks of a long queue take at most half of the time, unless an operator waits for one.
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._walk_wanted.wait(), max(COPY_PAUSE_SECONDS, now - began))
+        self._walk_wanted.clear()
+
+    def want_walk(self, copier: Copier) -> int:
+        """Let a walk begin soon, and return the number of the next walk that begins."""
+        self._walk_wanted.set()
+        return copier.walks_begun + 1
+
+    async def wait_for_walk(self, copier: Copier, number: int, seconds: float) -> bool:
+        """Wait for the end of the walk ``number`` or a later one; return whether it has ended.
+
+        The call waits ``seconds`` at most, and returns earlier if the remote queue cannot be read.
+        """
+        clock = self._manager.clock
+        deadline = clock.monotonic() + seconds
+        while copier.last_walk is None or copier.last_walk.number < number:
+            left = deadline - clock.monotonic()
+            if left <= 0 or self.trouble is not None:
+                return False
+            self._walked.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._walked.wait(), left)
+        return True
+
+    async def open_alone(self) -> None:
+        """Open the remote queue to receive, with no other reader that may receive, and close it.
+
+        Raises :class:`RemoteReadError` if the server refuses that, :class:`RemoteLostError` if it
+        cannot be reached, and the errors of :meth:`.Remotes.connect`.
+        """
+        given = self.subscription
+        connection = await self._remotes.connect(given.host, given.credentials)
+        try:
+            await connection.open(given.format, receive=True, exclusive=True)
+        finally:
+            connection.close()
 
     async def _settle(self, queue: ReadableQueue) -> bool:
         """Look up the doubtful messages, and return whether kept messages are left.
@@ -453,6 +627,31 @@ def _held_text(subscription: Subscription, because: str) -> str:
         "srmp-spark subscribe resume "
         f"--host {subscription.host.text} --queue '{subscription.queue}'"
     )
+
+
+def _cutover_of(
+    manager: QueueManager, subscription: Subscription, left: StoredPullerState
+) -> Cutover | None:
+    """Return the cut-over of a subscription that moves, or None if all copies are decided.
+
+    A subscription that copied and now moves is cut over, however its mode was changed.
+    """
+    stored = left.cutover
+    if stored is not None and stored.settled_at is None:
+        return Cutover(manager, subscription, stored.consumers, is_stored=True)
+    if left.copied or (left.gone and stored is None):
+        return Cutover(manager, subscription, (DEFAULT_CONSUMER,), is_stored=False)
+    return None
+
+
+def _copied_ends(left: StoredPullerState, *, is_changed: bool) -> Collection[PulledKey]:
+    """Return the copied messages for which an End may have been sent.
+
+    In a data directory that is a copy, or a backup that was put back (``is_changed``), these are
+    all undecided messages of a cut-over in progress: the original may have removed them since.
+    """
+    is_in_progress = left.cutover is not None and left.cutover.settled_at is None
+    return left.copied if is_changed and is_in_progress else left.ends
 
 
 def _rounded(seconds: float | None) -> float | None:

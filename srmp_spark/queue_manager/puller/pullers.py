@@ -9,7 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, ConfigurationError
-from srmp_spark.interface import SubscriptionEntry
+from srmp_spark.interface import (
+    DEFAULT_CONSUMER,
+    CutoverEntry,
+    ReceivedThere,
+    SubscriptionEntry,
+)
+from srmp_spark.queue_manager.api.port_side.times import rfc3339
 from srmp_spark.queue_manager.configuration.subscriptions import (
     SUBSCRIPTIONS_MAX,
     Subscription,
@@ -27,12 +33,16 @@ from srmp_spark.queue_manager.puller.added import (
     store_added,
 )
 from srmp_spark.queue_manager.puller.circles import CircleError, Circles
+from srmp_spark.queue_manager.puller.cutover.checking import check
+from srmp_spark.queue_manager.puller.cutover.copied_rows import read_received_there
+from srmp_spark.queue_manager.puller.cutover.holding import HeldElsewhereError
+from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledKey
 from srmp_spark.queue_manager.puller.gateway_side.remotes import Remotes
 from srmp_spark.queue_manager.puller.moving_and_copying.stored import StoredPullerState, load_left
 from srmp_spark.queue_manager.puller.puller import Puller
-from srmp_spark.queue_manager.queues.remote_queues import Reading
+from srmp_spark.queue_manager.queues.remote_queues import CutoverQuestion, Reading
 from srmp_spark.store.database.set_aside import SetAside
-from srmp_spark.store.tables import held_subscriptions
+from srmp_spark.store.tables import cutovers, held_subscriptions
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -105,7 +115,7 @@ class Pullers:
             try:
                 subscription = self._parse(row.entry, self._passwords.read(row.name))
                 self._check(subscription, None)
-                await manager.queues.create(subscription.to, transactional=False)
+                await manager.queues.create(subscription.to, transactional=False, made_for=row.name)
             except (ApiError, OSError, UnicodeDecodeError) as error:
                 # The other subscriptions start nevertheless.
                 self._set_aside(
@@ -216,6 +226,8 @@ class Pullers:
             "configured": configured,
             "removing": False,
             "held": False,
+            "received_there": 0,
+            "undecided": 0,
         }
         log.warning(
             'subscription.idle name=%s pending=%d reason="%s"', name, pending, ascii(why)[1:-1]
@@ -277,6 +289,9 @@ class Pullers:
             if there is not None and there.subscription == wanted and not there.removing:
                 return there.status(), False
             self._check(wanted, there)
+            self._check_not_held_copy(wanted)
+            if there is not None:
+                self._check_cutover(wanted, there, (DEFAULT_CONSUMER,))
             try:
                 await self._circles.check(wanted)
             except CircleError as error:
@@ -284,12 +299,17 @@ class Pullers:
             if self._stopped:
                 raise ApiError(503, "stopping", "the queue manager stops")
             manager = self._manager
-            await manager.queues.create(wanted.to, transactional=False)
-            self._passwords.write(name, password)
-            if there is not None:
-                await there.stop()
-            row = AddedRow(name, dict(entry), removing=False)
-            await manager.journal.transact(lambda each: store_added(each.connection, row))
+            await manager.queues.create(wanted.to, transactional=False, made_for=name)
+            try:
+                self._passwords.write(name, password)
+                if there is not None:
+                    await there.stop()
+                row = AddedRow(name, dict(entry), removing=False)
+                await manager.journal.transact(lambda each: store_added(each.connection, row))
+            except BaseException:
+                if there is None:
+                    await manager.queues.take_back(wanted.to, name)
+                raise
             puller = self._puller(wanted, await self._left(name), configured=False)
             self._put(puller)
             self._idle.pop(name, None)
@@ -298,14 +318,20 @@ class Pullers:
             return puller.status(), there is None
 
     async def remove(
-        self, host: str | None, queue: str | None, *, unused: bool = False
+        self,
+        host: str | None,
+        queue: str | None,
+        *,
+        unused: bool = False,
+        unsettled: str | None = None,
     ) -> SubscriptionEntry:
         """Remove a subscription, and return its status entry.
 
         The subscription takes no more messages. It is forgotten when its pending messages are
         settled, which may be after this call. With ``unused``, it is removed only if it never read
-        from its queue. Raises :class:`ApiError` if the subscription is unknown, configured,
-        unreadable or used.
+        from its queue. ``unsettled`` (``here`` or ``there``) states where the messages are that a
+        cut-over in progress has not decided. Raises :class:`ApiError` if the subscription is
+        unknown, configured, unreadable, used, or being cut over without ``unsettled``.
         """
         async with self._admin:
             name = self._name(host, queue)
@@ -316,27 +342,22 @@ class Pullers:
             if there is None:
                 raise self._unknown(host, queue)
             if there.configured:
-                raise ApiError(
-                    409,
-                    "configured",
-                    f"{queue} of {host} stands in the configuration file",
-                    "take its [[subscription]] out when `pending` is 0, and restart",
-                    _SECTION,
+                raise _configured(
+                    there, "take its [[subscription]] out when `pending` is 0, and restart"
                 )
             if there.removing:
                 return there.status()
             if unused and not there.is_unused:
                 raise _in_use(there)
+            if there.cutover is not None and unsettled is None:
+                raise _being_cut_over(there)
             await there.stop()
-            manager = self._manager
             # It may have begun to read while it was being stopped.
             if unused and not there.is_unused:
-                self._put(
-                    self._puller(there.subscription, await self._left(name), configured=False)
-                )
-                self._pullers[name].start()
+                await self._start_again(there)
                 raise _in_use(there)
-            await manager.journal.transact(lambda each: _remove_row(each, name))
+            await self._give_up_cutover(there, rows_are_here=unsettled == "here")
+            await self._manager.journal.transact(lambda each: _remove_row(each, name))
             self._held.pop(name, None)
             left = await self._left(name)
             puller = self._puller(there.subscription, left, configured=False, removing=True)
@@ -348,6 +369,168 @@ class Pullers:
                 await self._forget(puller)
             log.info("subscription.removed name=%s pending=%d", name, puller.pending)
             return puller.status()
+
+    async def resume_all(self) -> None:
+        """Take every subscription off hold durably, and begin to pull.
+
+        A subscription that is idle begins when a later start finds it in order.
+        """
+        async with self._admin:
+            await self._manager.journal.transact(
+                lambda each: held_subscriptions.release_all(each.connection)
+            )
+            for name in self._held:
+                log.info("subscription.resumed name=%s", name)
+            self._held.clear()
+            for each in self:
+                if each.is_held:
+                    each.resume()
+
+    async def _start_again(self, there: Puller) -> None:
+        """Build and start the puller of a subscription again that was stopped."""
+        left = await self._left(there.subscription.name)
+        again = self._puller(there.subscription, left, configured=there.configured)
+        self._put(again)
+        again.start()
+
+    async def _give_up_cutover(self, there: Puller, *, rows_are_here: bool) -> None:
+        """Decide the copies of a stopped subscription by the operator's word, if it is cut over.
+
+        If that fails, the subscription is started again, and the error is raised: for a consumer
+        that another receiver holds, :class:`ApiError` (409).
+        """
+        if there.cutover is None:
+            return
+        try:
+            await there.cutover.give_up(rows_are_here=rows_are_here)
+        except BaseException as error:
+            await self._start_again(there)
+            if isinstance(error, HeldElsewhereError):
+                raise ApiError(409, "reader-here", str(error), section=_SECTION) from None
+            raise
+
+    # --- the cut-over from copy to move -----------------------------------------------------------
+
+    async def check_cutover(
+        self, host: str | None, queue: str | None, asked: CutoverQuestion
+    ) -> CutoverEntry:
+        """Compare a remote queue with its copy, and return the result. Change nothing.
+
+        Raises :class:`ApiError` if there is no such subscription, and :class:`StoreError` if the
+        store cannot be read.
+        """
+        return await check(self._manager, self._known(host, queue), asked)
+
+    async def cut_over(
+        self, host: str | None, queue: str | None, consumers: tuple[str, ...]
+    ) -> SubscriptionEntry:
+        """Let a subscription that copies move from now on, durably, and return its status entry.
+
+        ``consumers`` are not given what was received there. A subscription that moves already does
+        not change. Raises :class:`ApiError` if the subscription is unknown, configured, being
+        removed, or one of the consumers is held by a receiver.
+        """
+        async with self._admin:
+            there = self._known(host, queue)
+            if there.copier is None and not there.removing:
+                return there.status()
+            if there.configured:
+                raise _configured(there, 'set mode = "move" there, and restart')
+            name, manager = there.subscription.name, self._manager
+            added = await manager.journal.transact(lambda each: load_added(each.connection))
+            row = next((each for each in added.rows if each.name == name), None)
+            if row is None or row.removing:
+                raise self._unknown(host, queue)
+            row = row._replace(entry={**row.entry, "mode": "move"})
+            wanted = self._parse(row.entry, self._passwords.read(name))
+            self._check_not_held_copy(wanted)
+            self._check_cutover(wanted, there, consumers)
+            now = manager.clock.utc()
+            await there.stop()
+
+            def store(transaction: Transaction) -> None:
+                store_added(transaction.connection, row)
+                cutovers.begin(transaction.connection, name, consumers, now)
+
+            await manager.journal.transact(store)
+            puller = self._puller(wanted, await self._left(name), configured=False)
+            self._put(puller)
+            puller.start()
+            log.info("subscription.cut_over name=%s consumers=%s", name, ",".join(consumers))
+            return puller.status()
+
+    async def received_there(
+        self, host: str | None, queue: str | None, after: tuple[int, str] | None
+    ) -> list[ReceivedThere]:
+        """Return the next copied messages that were received there, one page.
+
+        ``after`` has both identifiers of the last message of the page before. Raises
+        :class:`ApiError` if there is no such subscription, and :class:`StoreError` if the store
+        cannot be read.
+        """
+        name = self._known(host, queue).subscription.name
+        key = None if after is None else PulledKey(*after)
+        return [
+            {
+                "sequence": each.sequence,
+                "message_id": each.message_id,
+                "lookup_id": each.lookup_id,
+                "gone_at": rfc3339(each.gone_at) or "",
+            }
+            for each in await read_received_there(self._manager.directory.path, name, key)
+        ]
+
+    def _known(self, host: str | None, queue: str | None) -> Puller:
+        """Return the puller of a subscription. Raise :class:`ApiError` if there is none."""
+        name = self._name(host, queue)
+        self._raise_if_unreadable(name)
+        there = self._pullers.get(name)
+        if there is None:
+            raise self._unknown(host, queue)
+        return there
+
+    def _check_not_held_copy(self, wanted: Subscription) -> None:
+        """Raise :class:`ApiError` (409) if ``wanted`` would move messages into a held copy.
+
+        The original of the copy may move the same messages.
+        """
+        if wanted.mode == "copy" or self._manager.activation.held is None:
+            return
+        raise ApiError(
+            409,
+            "held-copy",
+            "this data directory is a copy, and its original may still run: it takes no message "
+            "from a remote queue",
+            "if this copy is to live, end the original for good and run `srmp-spark activate`",
+            _SECTION,
+        )
+
+    def _check_cutover(
+        self, wanted: Subscription, there: Puller, consumers: tuple[str, ...]
+    ) -> None:
+        """Raise :class:`ApiError` (409) if the mode cannot become that of ``wanted`` now.
+
+        A cut-over that is not settled must go on. One that begins needs the consumers, so no
+        receiver may hold them.
+        """
+        if there.cutover is not None and wanted.mode == "copy":
+            raise _being_cut_over(there)
+        has_copies = there.copier is not None and (there.undecided or there.received_there)
+        queue = self._manager.catalogue.get(wanted.to)
+        if wanted.mode == "copy" or not has_copies or queue is None:
+            return
+        now = self._manager.clock.monotonic()
+        for name in consumers:
+            consumer = queue.consumer(name)
+            if consumer.is_held(now):
+                raise ApiError(
+                    409,
+                    "reader-here",
+                    f"{consumer.refusal().message}, and {there.undecided} messages that were "
+                    f"copied to {wanted.to} may still be received there",
+                    "stop that receiver, cut over, and start it again when the cut-over is settled",
+                    _SECTION,
+                )
 
     async def resume(self, host: str | None, queue: str | None) -> SubscriptionEntry:
         """Take a subscription off hold durably, begin to pull, and return its status entry.
@@ -425,6 +608,7 @@ class Pullers:
         await self._manager.journal.transact(lambda each: _forget_row(each, name))
         self._held.pop(name, None)
         self._passwords.write(name, None)
+        await self._manager.queues.take_back(puller.subscription.to, name)
 
     # --- what may be added ------------------------------------------------------------------------
 
@@ -513,6 +697,26 @@ def _remove_row(transaction: Transaction, name: str) -> None:
     """
     remove_added(transaction.connection, name)
     held_subscriptions.release(transaction.connection, name)
+
+
+def _configured(there: Puller, hint: str) -> ApiError:
+    given = there.subscription
+    said = f"{given.queue} of {given.host.text} stands in the configuration file"
+    return ApiError(409, "configured", said, hint, _SECTION)
+
+
+def _being_cut_over(there: Puller) -> ApiError:
+    given = there.subscription
+    return ApiError(
+        409,
+        "cutover",
+        f"{given.queue} of {given.host.text} is being cut over: of {there.undecided} copied "
+        "messages it is not decided who received them",
+        "wait until `srmp-spark subscribe cutover --check` says moved. If the other machine does "
+        "not come back: subscribe remove --unsettled here gives their rows to the readers here, "
+        "--unsettled there marks them as received there",
+        _SECTION,
+    )
 
 
 def _in_use(there: Puller) -> ApiError:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Callable
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from srmp_spark.errors import ApiError, ConfigurationError, ProcessMustEndError, StoreError
@@ -15,10 +17,13 @@ from srmp_spark.names import (
     OWN_QUEUES,
     base_of_journal,
     base_of_subqueue,
-    quote_queue_name,
 )
-from srmp_spark.queue_manager.configuration.config import QUEUES_MAX, QUEUES_OF_TOKENS_MAX
+from srmp_spark.queue_manager.configuration.serve_config import (
+    QUEUES_MAX,
+    QUEUES_OF_TOKENS_MAX,
+)
 from srmp_spark.queue_manager.queues.catalogue import NoSuchQueueError, Queue
+from srmp_spark.queue_manager.queues.in_use import check_unused
 from srmp_spark.queue_manager.queues.opening import open_queue
 from srmp_spark.queue_manager.queues.queue_journal import (
     QueueJournal,
@@ -33,8 +38,10 @@ from srmp_spark.queue_manager.queues.subqueues import (
 from srmp_spark.sequences.ranges import gaps
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.receiving.decisions import Reason
+from srmp_spark.store.stored_rows import retention
 from srmp_spark.store.tables import queues
 from srmp_spark.store.tables.epochs import end_of
+from srmp_spark.store.tables.queues import MadeFor
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.admission.gate import Gate
@@ -47,6 +54,24 @@ HOLES_OF_A_COMMIT = 1_000
 """Most holes that one commit of a purge makes. More need more commits, of some ms each."""
 
 log = logging.getLogger(__name__)
+
+
+class Only(Enum):
+    """Limits what a call may do to a queue."""
+
+    BOTH = "both"
+    """Create a missing queue, or change an existing one."""
+    CREATE = "create"
+    """Never change an existing queue: it must have the settings that are named."""
+    CHANGE = "change"
+    """Never create a queue."""
+
+
+class Deleted(NamedTuple):
+    """The canonical name of a deleted queue, and its rows that ``default`` had not received."""
+
+    name: str
+    rows: int
 
 
 class _Purged(NamedTuple):
@@ -99,13 +124,18 @@ class QueueAdministration:
         transactional: bool | None,
         journal: bool | None = None,
         is_restricted: bool = False,
+        only: Only = Only.BOTH,
+        made_for: str | None = None,
     ) -> bool:
         """Create a queue if none has this canonical name. Return whether it was created.
 
-        ``journal`` switches the queue's journal on or off; ``None`` leaves it as it is.
-        ``is_restricted`` states that the caller's API token is not for all queues. A subqueue that
-        a remote reader created is declared by this call, and stays. Raises :class:`ApiError`: 409
-        for another kind or too many queues, 400 if name or kind is not possible.
+        ``journal`` switches the queue's journal on or off; ``None`` leaves it as it is. ``only``
+        limits the call to creating, or to changing. ``is_restricted`` states that the caller's API
+        token is not for all queues. ``made_for`` names the subscription that needs the queue: then
+        :meth:`take_back` may delete it. A subqueue that a remote reader created is declared by this
+        call, and stays. Raises :class:`ApiError`: 409 for another kind, for other settings with
+        :attr:`Only.CREATE`, or for too many queues; 404 if there is none with :attr:`Only.CHANGE`;
+        400 if name or kind is not possible.
         """
         async with self._admin:
             if base_of_journal(name) is not None:
@@ -118,36 +148,68 @@ class QueueAdministration:
                 )
             existing = self._catalogue.get(name)
             if existing is not None:
-                if transactional is not None and existing.state.transactional != transactional:
-                    kind = "transactional" if existing.state.transactional else "not transactional"
-                    config = self._core.config
-                    api = config.api.url("http" if config.api_cert is None else "https")
-                    delete = (
-                        f"curl -X DELETE {api if config.api.port else 'API'}/v1/queue"
-                        f"s/{quote_queue_name(name)}"
-                    )
-                    hint = (
-                        "give it as it is, or delete it first, with its rows, while the "
-                        f"queue manager runs: {delete}"
-                    )
-                    raise ApiError(409, "queue-kind", f"queue {name} exists and is {kind}", hint)
+                self._check_kind(existing, transactional)
+                if only is Only.CREATE:
+                    _check_journal(existing, journal)
                 if not existing.state.declared:
                     self._check_queues_max(is_restricted=is_restricted)
                     await self._declare(existing)
+                if made_for is None and existing.made_for is not None:
+                    await self._keep(existing)
                 await self._switch_journal(existing, journal)
                 return False
+            if only is Only.CHANGE:
+                raise NoSuchQueueError(name)
             self._check_queues_max(is_restricted=is_restricted)
-            if name == ORDER_QUEUE and transactional:
-                raise ApiError(
-                    400, "usage", f"{ORDER_QUEUE} accepts receipts: it cannot be transactional"
-                )
+            _check_own(name, transactional=bool(transactional), journal=bool(journal))
             stored = await self._journal.transact(
-                lambda t: queues.create(t, name, transactional=bool(transactional))
+                lambda t: queues.create(
+                    t,
+                    name,
+                    transactional=bool(transactional),
+                    journal=bool(journal),
+                    made_for=made_for,
+                )
             )
-            made = open_queue(self._catalogue, self._receiver, self._core.directory, stored)
+            open_queue(self._catalogue, self._receiver, self._core.directory, stored)
             log.info("queue.created name=%s transactional=%s", name, bool(transactional))
-            await self._switch_journal(made, journal)
+            if journal:
+                log.info("queue.journal name=%s on=%s", name, True)
             return True
+
+    def _check_kind(self, existing: Queue, transactional: bool | None) -> None:
+        """Raise :class:`ApiError` (409) if the queue is not of the kind ``transactional``."""
+        if transactional is None or existing.state.transactional == transactional:
+            return
+        kind = "transactional" if existing.state.transactional else "not transactional"
+        config = self._core.config
+        api = config.api.url("http" if config.api_cert is None else "https")
+        flag = f" --api {api}" if config.api.port else ""
+        hint = (
+            "give it as it is, or delete it first, with its rows, while the queue manager runs: "
+            f"srmp-spark queue delete {shlex.quote(existing.name)}{flag}"
+        )
+        raise ApiError(409, "queue-kind", f"queue {existing.name} exists and is {kind}", hint)
+
+    async def _keep(self, queue: Queue) -> None:
+        queue.made_for = None
+        await self._journal.transact(lambda t: queues.keep(t, queue.name))
+
+    async def take_back(self, name: str, subscription: str) -> None:
+        """Delete the queue that was created for ``subscription`` if the queue was never used.
+
+        A queue that had a row, that a receiver holds, or that an operator created, stays.
+        """
+        async with self._admin:
+            queue = self._catalogue.get(name)
+            if (
+                queue is not None
+                and queue.made_for == MadeFor(subscription, queue.end)
+                and not any(
+                    each.is_held(self._core.clock.monotonic()) for each in queue.consumers.values()
+                )
+            ):
+                await self._delete(queue)
 
     def _check_queues_max(self, *, is_restricted: bool) -> None:
         """Raise :class:`ApiError` (409) if one more declared queue would be too many."""
@@ -220,10 +282,7 @@ class QueueAdministration:
     async def _switch_journal(self, queue: Queue, journal: bool | None) -> None:
         if journal is None or journal is (queue.journal is not None):
             return
-        if queue.name in OWN_QUEUES:
-            raise ApiError(
-                400, "usage", f"nobody receives from {queue.name}: it cannot keep a journal"
-            )
+        _check_own(queue.name, transactional=False, journal=True)
         after: int | None = None
         if journal:
             after = begin_journal(queue).after
@@ -233,16 +292,23 @@ class QueueAdministration:
         await self._journal.transact(lambda t: queues.set_journal(t, queue.name, after))
         log.info("queue.journal name=%s on=%s", queue.name, journal)
 
-    async def delete(self, name: str) -> str:
-        """Delete a queue with its rows and its undeclared subqueues. Return its canonical name.
+    async def delete(self, name: str, *, unused: bool = False) -> Deleted:
+        """Delete a queue with its rows and its undeclared subqueues.
 
-        ``name`` may have any allowed form. The call waits until the deletion is on stable storage.
-        Raises :class:`ApiError`: 404 if there is no such queue, 400 if it cannot be deleted.
+        ``name`` may have any allowed form. With ``unused`` a queue that is in use
+        (:func:`.why_in_use`) stays. The call waits until the deletion is on stable storage. Raises
+        :class:`ApiError`: 404 if there is no such queue, 400 if it cannot be deleted, 409 if
+        ``unused`` forbids it.
         """
         async with self._admin:
             queue = self._catalogue.find_base(name)
+            subqueues = self._catalogue.subqueues_of(queue.name)
+            if unused:
+                now = self._core.clock.monotonic()
+                check_unused(queue, subqueues, now)
+            rows = sum(each.state.count for each in (queue, *subqueues))
             await self._delete(queue)
-            return queue.name
+            return Deleted(queue.name, rows)
 
     async def _delete(self, queue: Queue) -> None:
         gone = [*self._catalogue.subqueues_of(queue.name), queue]
@@ -273,6 +339,31 @@ class QueueAdministration:
             else:
                 self.subqueues.tell("queue.deleted", each.name)
 
+    async def trim(self, queue: Queue, to: int, *, forced: bool) -> int:
+        """Delete the rows up to ``to``, the end of a segment or group. Return the oldest one left.
+
+        Only ``forced`` deletes rows that a consumer has not received. Rows that ``default`` has not
+        received are purged first, so that their senders are notified. Raises :class:`ApiError`
+        (404) if the queue was deleted.
+        """
+        async with self._admin:
+            self._check_there(queue)
+            if forced and queue.default.received < to:
+                await self._purge(queue, SequenceSet(), to)
+                self._check_there(queue)
+            first = await self._journal.transact(
+                lambda t: retention.trim(
+                    t, queue.name, to, self._core.directory.segments, forced=forced
+                )
+            )
+            queue.trimmed(first - 1)
+            self._garbage.set()
+            return first
+
+    def _check_there(self, queue: Queue) -> None:
+        if self._catalogue.get(queue.name) is not queue:
+            raise NoSuchQueueError(queue.name)
+
     async def purge(self, name: str, spared: SequenceSet | None = None) -> int:
         """Delete the rows that wait in a queue or journal. Return the number of these rows.
 
@@ -288,26 +379,29 @@ class QueueAdministration:
                 purged = queue.purge(left)
                 await self._saves.save(queue, queue.default)
                 return purged
-            # Hold remote readers first. After the first commit they would lock rows of the next.
-            go_on = None if self._catalogue.hold_readers is None else self._catalogue.hold_readers()
-            try:
-                done = await self._journal.transact(
-                    lambda t: self._purge_slice(t, queue, None, left)
-                )
-                purged, whole = done.rows, done.end
-                while done.to < whole and self._catalogue.get(queue.name) is queue:
-                    done = await self._journal.transact(
-                        lambda t: self._purge_slice(t, queue, whole, left)
-                    )
-                    purged += done.rows
-            finally:
-                if go_on is not None:
-                    go_on()
-            self._garbage.set()
-            if queue.name == FORWARD_QUEUE:
-                self._on_forward_rows()  # The cursor passes the holes while they are known.
+            purged = await self._purge(queue, left)
             log.info("queue.purged name=%s rows=%d", queue.name, purged)
             return purged
+
+    async def _purge(self, queue: Queue, spared: SequenceSet, to: int | None = None) -> int:
+        """Delete the waiting rows of a queue up to ``to`` (``None``: all). Return their number."""
+        # Hold remote readers first. After the first commit they would lock rows of the next.
+        go_on = None if self._catalogue.hold_readers is None else self._catalogue.hold_readers()
+        try:
+            done = await self._journal.transact(lambda t: self._purge_slice(t, queue, to, spared))
+            purged, whole = done.rows, done.end
+            while done.to < whole and self._catalogue.get(queue.name) is queue:
+                done = await self._journal.transact(
+                    lambda t: self._purge_slice(t, queue, whole, spared)
+                )
+                purged += done.rows
+        finally:
+            if go_on is not None:
+                go_on()
+        self._garbage.set()
+        if queue.name == FORWARD_QUEUE:
+            self._on_forward_rows()  # The cursor passes the holes while they are known.
+        return purged
 
     def _purge_slice(
         self, transaction: Transaction, queue: Queue, end: int | None, spared: SequenceSet
@@ -334,9 +428,62 @@ class QueueAdministration:
         self._catalogue.purging(transaction, queue)
         return _Purged(taken.rows, taken.to, whole)
 
-    async def pause(self, name: str, *, paused: bool) -> None:
-        """Pause a queue durably, or end its pause. A paused queue's messages are answered 503."""
+    async def pause(
+        self, name: str, *, paused: bool | None = None, paused_out: bool | None = None
+    ) -> None:
+        """Pause a queue durably, or end its pause; ``None`` leaves a direction as it is.
+
+        While a queue is ``paused``, new messages are answered 503. While it is ``paused_out``,
+        readers that receive find no further rows. Raises :class:`ApiError`: 404 for an unknown
+        queue, 400 for ``paused_out`` of a queue from which no application receives.
+        """
         async with self._admin:
             queue = self._catalogue.find(name)
-            queue.state.paused = paused
-            await self._journal.transact(lambda t: queues.set_paused(t, queue.name, paused=paused))
+            if paused_out and queue.name in OWN_QUEUES:
+                raise ApiError(
+                    400,
+                    "reserved-queue",
+                    f"no application receives from {queue.name}: its readers cannot wait",
+                    "to stop what is sent to a peer: srmp-spark streams pause --destination URL",
+                )
+            if paused is not None:
+                queue.state.paused = paused
+            if paused_out is not None:
+                queue.paused_out = paused_out
+
+            def store(transaction: Transaction) -> None:
+                if paused is not None:
+                    queues.set_paused(transaction, queue.name, paused=paused)
+                if paused_out is not None:
+                    queues.set_paused_out(transaction, queue.name, paused=paused_out)
+
+            await self._journal.transact(store)
+            log.info(
+                "queue.paused name=%s in=%s out=%s",
+                queue.name,
+                queue.state.paused,
+                queue.paused_out,
+            )
+            if not queue.paused_out:
+                queue.wake()
+
+
+def _check_journal(existing: Queue, journal: bool | None) -> None:
+    """Raise :class:`ApiError` (409) if the queue's journal is not switched as ``journal`` says."""
+    has = existing.journal is not None
+    if journal is not None and journal is not has:
+        raise ApiError(
+            409,
+            "queue-differs",
+            f"queue {existing.name} exists and keeps {'a' if has else 'no'} journal",
+            f"change it: srmp-spark queue set {shlex.quote(existing.name)} "
+            f"journal={'on' if journal else 'off'}",
+        )
+
+
+def _check_own(name: str, *, transactional: bool, journal: bool) -> None:
+    """Raise :class:`ApiError` (400) for settings that an own queue of a manager cannot have."""
+    if name == ORDER_QUEUE and transactional:
+        raise ApiError(400, "usage", f"{ORDER_QUEUE} accepts receipts: it cannot be transactional")
+    if name in OWN_QUEUES and journal:
+        raise ApiError(400, "usage", f"nobody receives from {name}: it cannot keep a journal")

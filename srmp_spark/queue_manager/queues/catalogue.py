@@ -32,6 +32,7 @@ from srmp_spark.sequences.sequence_set import SequenceSet, count_in_either
 from srmp_spark.srmp.receiving.destinations import QueueState
 from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.stored_rows.retention import RECEIVED_BY_NOBODY
+from srmp_spark.store.tables.queues import MadeFor
 from srmp_spark.store.tables.state import StoredQueue
 from srmp_spark.store.tables.waiting import WaitingRows
 
@@ -49,7 +50,7 @@ class NoSuchQueueError(ApiError):
     """
 
     def __init__(self, queue: str) -> None:
-        hint = "create it with serve --queue, or PUT /v1/queues/NAME"
+        hint = "create it with srmp-spark queue create NAME, or serve --queue NAME"
         super().__init__(404, UNKNOWN_QUEUE, f"there is no queue {queue}", hint)
         self.queue = queue
 
@@ -117,6 +118,10 @@ class Queue:
 
     The order queue is ``private$/order_queue$``. No consumer's mark records this sequence.
     """
+    paused_out: bool = False
+    """Whether readers that receive find no further rows (``queue pause --out``)."""
+    made_for: MadeFor | None = None
+    """The subscription that created the queue, unless an operator keeps the queue."""
     journal: Queue | None = None
     """The journal of the queue (:mod:`.queue_journal`), or ``None`` if it keeps none."""
     grown: set[str] = field(default_factory=set)
@@ -478,7 +483,7 @@ class Catalogue:
         name = unknown.queue
         base = base_of_journal(name)
         if base is not None and base in self._queues and sees(base):
-            hint = f"{base} keeps no journal: serve --queue NAME:journal, or PUT /v1/queues/NAME"
+            hint = f"{base} keeps no journal: srmp-spark queue set '{base}' journal=on"
         elif is_glob(name):
             hint = "give one name and no glob: srmp-spark queues lists the names"
         elif close := nearest_queue_name(name, self._queues, sees):

@@ -34,6 +34,8 @@ def open_queue(
         declared=queues.is_declared(stored.options),
     )
     queue = catalogue.add(stored, engine)
+    queue.paused_out = queues.is_paused_out(stored.options)
+    queue.made_for = queues.MadeFor.of(stored.options)
     switch = JournalSwitch.of(stored.options)
     if switch is not None:
         open_journal(queue, switch, directory.writer)

@@ -24,6 +24,7 @@ rows costs no more than without a journal.
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from typing import NamedTuple
 
@@ -182,6 +183,6 @@ def queue_of_consumer(queue: Queue, consumer: str) -> tuple[Queue, str] | None:
 def journal_hint(name: str) -> str:
     """Return a hint for an error about the name of a journal."""
     return (
-        f'PUT /v1/queues/{base_of_journal(name) or name} {{"journal": true|false}} '
-        "switches a journal on or off"
+        f"srmp-spark queue set {shlex.quote(base_of_journal(name) or name)} journal=on, or "
+        "journal=off, switches a journal"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from srmp_spark.interface import SubscriptionEntry
+from srmp_spark.interface import CutoverEntry, ReceivedThere, SubscriptionEntry
 
 
 class Reading(NamedTuple):
@@ -25,6 +25,19 @@ class Reading(NamedTuple):
     """
     taken_in_doubt: int
     """Number of rows whose message was gone after a removal without an answer."""
+
+
+class CutoverQuestion(NamedTuple):
+    """The parameters of one question about a cut-over."""
+
+    consumers: tuple[str, ...]
+    """Names of the consumers that will read here."""
+    wait_s: float
+    """Longest wait for the comparison, in seconds."""
+    walk: int | None
+    """The walk of an earlier question that had to wait longer, or ``None`` for a new question."""
+    accepts_received: bool = False
+    """Whether messages that were received here already block nothing."""
 
 
 class RemoteQueues(Protocol):
@@ -54,14 +67,53 @@ class RemoteQueues(Protocol):
         ...
 
     async def remove(
-        self, host: str | None, queue: str | None, *, unused: bool = False
+        self,
+        host: str | None,
+        queue: str | None,
+        *,
+        unused: bool = False,
+        unsettled: str | None = None,
     ) -> SubscriptionEntry:
         """Stop the subscription of ``host`` and ``queue``, and return its status entry.
 
         It is removed when its pending messages are settled, which may be later. With ``unused`` it
-        is removed only if it never read from its queue. Raises :class:`ApiError` if it cannot be
-        removed, or if ``host`` or ``queue`` is ``None``.
+        is removed only if it never read from its queue. ``unsettled`` (``here`` or ``there``)
+        states where the messages are that a cut-over has not decided. Raises :class:`ApiError` if
+        it cannot be removed, or if ``host`` or ``queue`` is ``None``.
         """
+        ...
+
+    async def check_cutover(
+        self, host: str | None, queue: str | None, asked: CutoverQuestion
+    ) -> CutoverEntry:
+        """Compare a remote queue with its copy, and return the result. Change nothing.
+
+        Raises :class:`ApiError` if there is no such subscription.
+        """
+        ...
+
+    async def cut_over(
+        self, host: str | None, queue: str | None, consumers: tuple[str, ...]
+    ) -> SubscriptionEntry:
+        """Let a subscription that copies move from now on, and return its status entry.
+
+        A subscription that moves already does not change. Raises :class:`ApiError` if there is no
+        such subscription, or it cannot be cut over now.
+        """
+        ...
+
+    async def received_there(
+        self, host: str | None, queue: str | None, after: tuple[int, str] | None
+    ) -> list[ReceivedThere]:
+        """Return the next copied messages that were received there, one page.
+
+        ``after`` has both identifiers of the last message of the page before. Raises
+        :class:`ApiError` if there is no such subscription.
+        """
+        ...
+
+    async def resume_all(self) -> None:
+        """Take every subscription off hold, durably."""
         ...
 
     async def resume(self, host: str | None, queue: str | None) -> SubscriptionEntry:

@@ -84,7 +84,7 @@ class Subqueues:
         """
         line = self._logged.line(f"{event} name={name}", self._clock.monotonic())
         if line is not None:
-            log.info("%s", line)
+            log.info("%s name=%s", event, line.removeprefix(f"{event} name="))
 
     async def enter(self, name: str) -> Queue:
         """Return the subqueue ``name``, and count one use of it. Create it if it does not exist.
@@ -134,6 +134,7 @@ class Subqueues:
             self._catalogue.get(queue.name) is queue
             and not queue.state.declared
             and not queue.state.paused
+            and not queue.paused_out
             and id(queue) not in self._uses
             and queue.state.end == queue.end  # Otherwise a row is being stored.
             and not queue.state.count

@@ -213,6 +213,19 @@ class TrimPlan:
     to: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class StartPublishing:
+    """Requests to publish the Delta state, because the data directory was activated."""
+
+    state: str
+    """Where the Delta state is published."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishingStarted:
+    """Answers :class:`StartPublishing`, also if the publishers run already."""
+
+
 ReaderCommand = (
     ReadRows
     | FindBatchEnd
@@ -225,6 +238,7 @@ ReaderCommand = (
     | FindQueuesToTrim
     | SealRows
     | PlanTrim
+    | StartPublishing
 )
 
 READER_COMMANDS: Encoding[ReaderCommand] = Encoding(
@@ -240,6 +254,7 @@ READER_COMMANDS: Encoding[ReaderCommand] = Encoding(
         "to-trim": FindQueuesToTrim,
         "seal": SealRows,
         "trim": PlanTrim,
+        "publish": StartPublishing,
     }
 )
 

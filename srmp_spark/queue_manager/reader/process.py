@@ -45,6 +45,7 @@ from srmp_spark.queue_manager.reader.crossing import (
     FirstRowSince,
     HoleCount,
     PlanTrim,
+    PublishingStarted,
     ReaderCommand,
     ReaderSettings,
     ReadPackets,
@@ -53,6 +54,7 @@ from srmp_spark.queue_manager.reader.crossing import (
     ReadRows,
     SealAnswer,
     SealRows,
+    StartPublishing,
     TrimPlan,
 )
 from srmp_spark.queue_manager.reader.dense_rows import FilePiece, dense_pieces
@@ -136,9 +138,12 @@ class ReaderProcess:
             ReadPackets: self._packets,
             ReadPriorities: self._priorities,
             ReadRecord: self._record,
+            StartPublishing: self._start_publishing,
         }
         self._stop = threading.Event()
         self._publishers: list[threading.Thread] = []
+        self._publishing = threading.Lock()
+        """Held while it is decided whether the publishers must be started."""
 
     def run(self) -> None:
         """Start the publishers, and execute commands until the parent closes the command socket.
@@ -313,6 +318,13 @@ class ReaderProcess:
         for piece in chain((first,), pieces):
             answer.write(piece)
         answer.end()
+
+    def _start_publishing(self, command: StartPublishing, answer: AnswerWriter) -> None:
+        with self._publishing:
+            if self._state is None:
+                self._state = command.state
+                self._start_publisher("publish", self._publish)
+        answer.whole(PublishingStarted())
 
     def _start_publisher(self, name: str, run: Callable[[], None]) -> None:
         thread = threading.Thread(target=run, name=name, daemon=True)

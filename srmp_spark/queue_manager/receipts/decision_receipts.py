@@ -213,6 +213,8 @@ class DecisionReceipts:
         """
         if lane in self._lanes or self._closed:
             return  # The task reads the store until nothing is left.
+        if self._reader is None:
+            return  # The start looks for all lanes.
         if len(self._lanes) >= LANES_MAX or self._of_sender[lane[1:3]] >= PEER_LANES_MAX:
             self._left.set()
             return

@@ -195,6 +195,9 @@ class ReceiptsSender:
         The list is empty if no pattern can allow the host, and has at most PATTERNS_OF_HOST_MAX.
         """
         self._closed = False
+        self._is_allowed = core.directory.held is None
+        """Whether receipts may be sent. A copied data directory sends none until it is activated.
+        """
 
     def __repr__(self) -> str:
         return (
@@ -214,6 +217,13 @@ class ReceiptsSender:
         await end(tuple(self._tasks))
         await self._lookups.close()
 
+    def allow(self) -> None:
+        """Let receipts be sent from now on. Then call :meth:`arm`.
+
+        Receipts that became due before have waited.
+        """
+        self._is_allowed = True
+
     # --- stream receipts --------------------------------------------------------------------------
 
     def arm(self) -> None:
@@ -222,7 +232,7 @@ class ReceiptsSender:
         Call this whenever that receipt may have become due earlier.
         """
         due = self._receiver.next_timer()
-        if due is not None and not self._closed:
+        if due is not None and self._is_allowed and not self._closed:
             self._stream_alarm.by(due + TICK_SECONDS)
 
     def _streams_due(self) -> None:
@@ -307,7 +317,7 @@ class ReceiptsSender:
         self._arm_owed()
 
     def _arm_owed(self) -> None:
-        if self._owed and not self._closed:
+        if self._owed and self._is_allowed and not self._closed:
             self._owed_alarm.by(self._owed[0].due)
 
     def _owed_due(self) -> None:

@@ -26,11 +26,12 @@ from srmp_spark.queue_manager.remote_read.crossing import (
 from srmp_spark.queue_manager.remote_read.readers import Readers
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
 from srmp_spark.queue_manager.srmp_port.sockets import Descriptors
+from srmp_spark.queue_manager.trust.rpc_accounts import ALL_QUEUES_ADVICE, UNPROTECTED_ADVICE
 from srmp_spark.signing_in.accounts import Accounts
 from srmp_spark.signing_in.credentials import LEVELS
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.configuration.config import ServeConfig
+    from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
     from srmp_spark.queue_manager.service import QueueManager
 
 CLOSE_SECONDS = 2.0
@@ -113,17 +114,12 @@ class RpcPort:
         """
         if config.rpc_accounts is not None:
             log.warning(
-                'mqrr.accounts_of_all_queues accounts=%d because="--rpc-accounts gives '
-                "each account every queue; "
-                '[[rpc_account]] names queues and verbs"',
+                'mqrr.accounts_of_all_queues accounts=%d because="%s"',
                 len(config.rpc_accounts),
+                ALL_QUEUES_ADVICE,
             )
         if config.rpc_auth_level == "connect":
-            log.warning(
-                'mqrr.calls_unprotected because="--rpc-min-auth connect neither signs nor '
-                "seals calls: a server in between can "
-                'relay a sign-in and change what follows; privacy protects them"'
-            )
+            log.warning('mqrr.calls_unprotected because="%s"', UNPROTECTED_ADVICE)
         port = cls(manager, config, listening, mapper, descriptors)
         port._link.start()
         await port._link.started()

@@ -89,6 +89,10 @@ class ServedView:
         """
         return not self.deleted and self.queue.end > self.known
 
+    def holds_receivers(self) -> bool:
+        """Return whether the readers of the queue are paused (``queue pause --out``)."""
+        return self.queue.paused_out
+
     def floor(self) -> int:
         """Return the sequence up to which (included) all rows have left the queue.
 

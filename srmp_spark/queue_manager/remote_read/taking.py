@@ -81,7 +81,12 @@ def _check_takes(manager: QueueManager, queue: Queue) -> None:
     if manager.catalogue.get(queue.name) is not queue or queue.name not in manager.receiver.queues:
         raise ApiError(404, UNKNOWN_QUEUE, f"{queue.name} was deleted", "move it to another queue")
     if queue.state.paused:
-        raise ApiError(503, "paused", f"queue {queue.name} is paused", "resume it")
+        raise ApiError(
+            503,
+            "paused",
+            f"queue {queue.name} is paused",
+            f"srmp-spark queue resume '{queue.name}'",
+        )
     manager.gate.check()
 
 

@@ -51,6 +51,7 @@ from srmp_spark.queue_manager.sender.crossing import (
     ReserveIdentifiers,
     SenderCommand,
     SenderStatus,
+    SendingAllowed,
     SendMessages,
     StageAdded,
     StagesDeleted,
@@ -62,8 +63,10 @@ from srmp_spark.queue_manager.sender.send_commands import SendCommands
 from srmp_spark.queue_manager.sender.staging.stage_readers import StageReaders
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.sending.outgoing_room import origin_of_token
-from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.errors import DEAD_LETTER, NO_DEAD_LETTER_QUEUE, BatchError
 from srmp_spark.store.outbox.outbox import Outbox
+from srmp_spark.store.outbox.stage_paths import delete_stage
+from srmp_spark.store.outbox.staging.bad_rows import NO_BAD_ROWS
 from srmp_spark.store.outbox.staging.loops import OwnQueues
 from srmp_spark.store.outbox.tables.forward_place import ForwardPlace
 
@@ -246,6 +249,8 @@ class SenderCommands:
             self.on_forward()
         elif isinstance(command, ReleaseForwarding):
             self.release_forwarding()
+        elif isinstance(command, SendingAllowed):
+            self._dispatcher.release_all()
         elif isinstance(command, IdentifiersReserved | IdentifiersRefused):
             waiting = self._reservations.get(command.number)
             if waiting is not None and not waiting.done():
@@ -281,8 +286,26 @@ class SenderCommands:
     async def _stage(self, command: AddStage) -> StageAdded:
         stages = self._outbox.stages
         checked = await self._loop.run_in_executor(
-            self._checks, self._readers.check, command.file, command.partition
+            self._checks,
+            self._readers.check,
+            command.file,
+            command.partition,
+            command.application,
+            command.batch,
         )
+        named, warning = checked.schema.dead_letter_queue, None
+        if named is not None:
+            warning = await self._loop.run_in_executor(self._checks, self.letter_warning, named)
+        bad = checked.bad or NO_BAD_ROWS
+        if warning is not None and bad.rows and checked.schema.on_bad_row == DEAD_LETTER:
+            delete = partial(delete_stage, stages.folder / checked.file)
+            await self._loop.run_in_executor(self._checks, delete)
+            raise BatchError(
+                409,
+                NO_DEAD_LETTER_QUEUE,
+                f"a row can never be sent, and no queue takes the letter about it: {bad.first}",
+                warning,
+            )
         add = partial(
             stages.add,
             command.application,
@@ -293,10 +316,7 @@ class SenderCommands:
             self._clock.utc(),
         )
         staged = await self._store.run(add, later=True)
-        named, warning = checked.schema.dead_letter_queue, None
-        if named is not None:
-            warning = await self._loop.run_in_executor(self._checks, self.letter_warning, named)
-        return StageAdded(staged.stage_id, staged.rows, warning)
+        return StageAdded(staged.stage_id, staged.rows, warning, *bad)
 
     async def _commit(self, command: CommitBatch) -> BatchResult:
         prepare = partial(
@@ -317,6 +337,15 @@ class SenderCommands:
                 ascii(command.batch)[1:-1],
                 result.conflicts,
                 command.on_conflict,
+            )
+        if result.bad:
+            log.warning(
+                'outbox.bad_rows application=%s batch=%s rows=%d first="%s": they can never be '
+                "sent, and the rest of the batch is sent",
+                ascii(command.application)[1:-1],
+                ascii(command.batch)[1:-1],
+                result.bad,
+                ascii(result.first_bad)[1:-1],
             )
         return BatchResult(*result)
 

@@ -39,6 +39,8 @@ class SenderProcessSettings:
     """Sequence of the last row of ``private$/forward$`` that was accepted before this start."""
     forward_waiting: int
     """Number of rows of ``private$/forward$`` that no consumer has received."""
+    is_held: bool
+    """Whether nothing is sent, because the data directory is a copy (store/tables/held_copy.py)."""
     tls: tuple[str | None, str | None, str | None]
     """Files of the trusted authorities, of the own certificate, and of its key."""
 
@@ -64,8 +66,13 @@ class StageAdded:
     stage: str
     """Identifier of the stage, by which a commit names the stage."""
     rows: int
+    """Number of rows that the client sent, with the bad ones."""
     warning: str | None
     """The problem of the queue that the stage names for dead letters, or ``None``."""
+    bad: int = 0
+    """Number of rows that can never be sent, and were taken out."""
+    first_bad: str = ""
+    """Text that names the first of these rows, and its problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +99,14 @@ class FindBatchResult:
 class BatchResult:
     """Answers :class:`CommitBatch` and :class:`FindBatchResult` with numbers of rows.
 
-    :class:`.preparation.CommitResult` describes the fields.
+    :class:`.prepared.CommitResult` describes the fields.
     """
 
     new: int
     known: int
     conflicts: int
+    bad: int = 0
+    first_bad: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +331,11 @@ class ReleaseForwarding:
 
 
 @dataclass(frozen=True, slots=True)
+class SendingAllowed:
+    """Notifies the child that the data directory was activated: everything may be sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReceiptsArrived:
     """Notifies the child of new rows in the order queue. There is no answer."""
 
@@ -353,7 +367,7 @@ class IdentifiersRefused:
     hint: str
 
 
-SenderNotice = ReleaseForwarding | ReceiptsArrived | ForwardArrived
+SenderNotice = ReleaseForwarding | ReceiptsArrived | ForwardArrived | SendingAllowed
 SenderQuestion = (
     AddStage
     | CommitBatch
@@ -385,6 +399,7 @@ SENDER_COMMANDS: Encoding[SenderCommand] = Encoding(
         "release-forwarding": ReleaseForwarding,
         "receipts": ReceiptsArrived,
         "forward": ForwardArrived,
+        "send-allowed": SendingAllowed,
         "reserved": IdentifiersReserved,
         "not-reserved": IdentifiersRefused,
     }

@@ -55,7 +55,7 @@ from srmp_spark.srmp.sending.outgoing_states import OutgoingState
 from srmp_spark.srmp.sending.sender import RECORDS_MAX, Sender
 from srmp_spark.store.outbox.messages.packed_group import BatchPart
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered, Prepared
+from srmp_spark.store.outbox.preparing.prepared import CommitResult, Numbered, Prepared
 from srmp_spark.store.outbox.tables.sessions import SessionRow
 
 PROBE_ROWS = 1
@@ -241,6 +241,22 @@ class Dispatcher:
         when = self.sender.next_timer()
         if self._has_begun:
             self._alarm.by(when)
+
+    def release_all(self) -> None:
+        """Send everything from now on, because the data directory was activated."""
+        if self.sender.released is not None:
+            log.warning("sender.activated queues=%d", len(self.sender))
+            self.sender.release_all()
+            self.work()
+
+    async def release(self, key: QueueKey) -> None:
+        """Let one outgoing queue of a held copy send, durably. Otherwise nothing changes.
+
+        If the list of released queues cannot be written, the process ends.
+        """
+        if self.sender.release(key):
+            released = self.sender.released or frozenset()
+            await self._store.run(partial(self._outbox.store_released, released))
 
     def _on_timer(self) -> None:
         if not self._stopping:

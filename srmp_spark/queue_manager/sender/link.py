@@ -16,7 +16,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -44,6 +44,7 @@ from srmp_spark.queue_manager.sender.crossing import (
     SenderNotice,
     SenderProcessSettings,
     SenderStatus,
+    SendingAllowed,
 )
 from srmp_spark.store.database.sqlite_file import check_file, readable
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
@@ -158,6 +159,7 @@ def _settings(core: Core, forward_end: int, forward_waiting: int) -> SenderProce
         redirect_out=config.redirect.outbound,
         receipt_urls=config.receipt_url,
         hosts=core.hosts,
+        is_held=directory.held is not None,
         forward_end=forward_end,
         forward_waiting=forward_waiting,
         tls=(ca_file, client_cert, client_key),
@@ -186,8 +188,8 @@ class Outgoing:
         The child reports this number at each start.
         """
         self.folder = core.directory.path / STAGES_DIRECTORY
-        settings = _settings(core, forward_end, forward_waiting)
-        self.link = SenderLink(settings, self._on_event)
+        self._settings = _settings(core, forward_end, forward_waiting)
+        self.link = SenderLink(self._settings, self._on_event)
         self.set_aside: list[dict[str, str]] = []
         """Entries for rows of the outbox that cannot be read, from the child's last status."""
         self.dead_letters: dict[str, int] = {}
@@ -212,6 +214,15 @@ class Outgoing:
         if self._again is not None:
             self._again.cancel()
         await self.link.stop()
+
+    def activate(self) -> None:
+        """Let the child send, because the data directory was activated.
+
+        A child that is started later sends, too.
+        """
+        self._settings = replace(self._settings, is_held=False)
+        self.link.use_settings(self._settings)
+        self._tell(SendingAllowed())
 
     def receipts_came(self) -> None:
         """Notify the child that there are new rows in this queue manager's order queue."""

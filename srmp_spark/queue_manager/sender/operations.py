@@ -19,6 +19,8 @@ from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 
 KINDS: tuple[Kind, ...] = ("stream", "plain")
 ACTIONS = ("pause", "resume", "resend", "reset", "drop")
+RELEASING = ("resume", "resend")
+"""Actions that let the outgoing queue of a held copy send, although the copy is not activated."""
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +96,8 @@ async def operate(dispatcher: Dispatcher, clock: Clock, command: Operate) -> Ope
         )
     for key in keys:
         _apply(dispatcher, clock, action, key)
+        if action in RELEASING:
+            await dispatcher.release(key)
     log.warning("sender.operated action=%s destination=%s", action, keys[0].destination)
     await dispatcher.written()
     if action == "drop":

@@ -151,6 +151,8 @@ async def run(control: socket.socket, settings: SenderProcessSettings) -> None:
         last_stream_ordinal=outbox.last_stream_ordinal,
         serials_after=outbox.serials_after,
     )
+    if settings.is_held:
+        sender.hold_all(outbox.released())
     addresses = ReceiptAddresses(settings.receipts_key, settings.receipt_urls)
     for stream in sender.receipts_go_to(settings.receipts_url, addresses.replacement):
         log.warning(

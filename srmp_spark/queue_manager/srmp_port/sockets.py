@@ -98,6 +98,31 @@ class Descriptors(NamedTuple):
     """Connections of WS-ReliableMessaging, which has a gateway process of its own."""
 
 
+DESCRIPTORS_WANTED = CONNECTIONS_MAX + API_CONNECTIONS_MAX + DESCRIPTORS_RESERVED
+"""File descriptors with which every port may have as many connections as it has a limit for."""
+FEW_DESCRIPTORS_ADVICE = "ports admit fewer connections; raise it: LimitNOFILE, ulimit -n"
+"""Advice if the limit of open files is below DESCRIPTORS_WANTED."""
+
+
+def reachable_descriptors() -> int:
+    """Return the limit of open files that this process can give itself, or has already.
+
+    Raises :class:`ConfigurationError` if the limit is too low for DESCRIPTORS_MIN connections.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < DESCRIPTORS_WANTED:
+        most = DESCRIPTORS_WANTED
+        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if soft - DESCRIPTORS_RESERVED < DESCRIPTORS_MIN:
+        raise ConfigurationError(
+            f"the limit of open files is {soft}, and at least "
+            f"{DESCRIPTORS_RESERVED + DESCRIPTORS_MIN} are needed: "
+            f"ulimit -n {DESCRIPTORS_WANTED}, in a systemd unit "
+            f"LimitNOFILE={DESCRIPTORS_WANTED}"
+        )
+    return soft
+
+
 def share_descriptors(*, rpc: bool, mapper: bool) -> Descriptors:
     """Raise this process's soft limit of open files, and return how many each port may have.
 
@@ -106,26 +131,18 @@ def share_descriptors(*, rpc: bool, mapper: bool) -> Descriptors:
     gateway process inherits the limit and has descriptors of its own. Raises
     :class:`ConfigurationError` if the limit is too low for DESCRIPTORS_MIN connections.
     """
-    total = CONNECTIONS_MAX + API_CONNECTIONS_MAX
+    total = DESCRIPTORS_WANTED - DESCRIPTORS_RESERVED
+    limit = reachable_descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < total + DESCRIPTORS_RESERVED:
-        most = total + DESCRIPTORS_RESERVED
-        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    available = soft - DESCRIPTORS_RESERVED
-    if available < DESCRIPTORS_MIN:
-        raise ConfigurationError(
-            f"the limit of open files is {soft}, and at least "
-            f"{DESCRIPTORS_RESERVED + DESCRIPTORS_MIN} are needed: "
-            f"ulimit -n {total + DESCRIPTORS_RESERVED}, in a systemd unit "
-            f"LimitNOFILE={total + DESCRIPTORS_RESERVED}"
-        )
+    if limit != soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    available = limit - DESCRIPTORS_RESERVED
     if available < total:
         log.warning(
-            'descriptors.few limit=%d wanted=%d because="ports admit fewer connections; '
-            'raise it: LimitNOFILE, ulimit -n"',
-            soft,
-            total + DESCRIPTORS_RESERVED,
+            'descriptors.few limit=%d wanted=%d because="%s"',
+            limit,
+            DESCRIPTORS_WANTED,
+            FEW_DESCRIPTORS_ADVICE,
         )
     srmp, api = (
         each if available >= total else max(8, each * available // total)

@@ -70,6 +70,17 @@ class RpcAccount:
         return base is not None and queue_matches(base, self.queues)
 
 
+ALL_QUEUES_ADVICE = (
+    "--rpc-accounts gives each account every queue; [[rpc_account]] names queues and verbs"
+)
+"""Advice to an operator who gives ``--rpc-accounts``."""
+UNPROTECTED_ADVICE = (
+    "--rpc-min-auth connect neither signs nor seals calls: a server in between can "
+    "relay a sign-in and change what follows; privacy protects them"
+)
+"""Advice to an operator who gives ``--rpc-min-auth connect``."""
+
+
 class RpcAccounts:
     """All accounts of the RPC port, by name, and what each may do."""
 

@@ -31,6 +31,9 @@ CHECK_SECONDS = 1.0
 """Least seconds between two checks of the files: a stat for each file, and only when a peer
 connects.
 """
+LISTEN_FLAGS = "--listen-cert/--listen-key"
+API_FLAGS = "--api-cert/--api-key"
+"""Names of a certificate and its key in errors: of the ports for senders, and of the API."""
 SUBJECT_MAX = 1_024
 """Most characters of a subject that is used as a name.
 
@@ -152,15 +155,17 @@ class ServerTls(TlsFiles):
         client_ca: Path | None,
         *,
         require_client_certificate: bool,
+        flags: str = LISTEN_FLAGS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._certificate, self._key = certificate, key
+        """Build the context, as :class:`TlsFiles`. ``flags`` name certificate and key in errors."""
+        self._certificate, self._key, self._flags = certificate, key, flags
         self._client_ca, self._require = client_ca, require_client_certificate
         super().__init__(certificate, key, client_ca, monotonic=monotonic)
 
     def _build(self) -> ssl.SSLContext:
         context = _hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-        _load_own(context, self._certificate, self._key, "--listen-cert/--listen-key")
+        _load_own(context, self._certificate, self._key, self._flags)
         if self._client_ca is not None:
             _load_authorities(context, self._client_ca, "--client-ca")
             context.verify_mode = ssl.CERT_REQUIRED if self._require else ssl.CERT_OPTIONAL

@@ -150,6 +150,15 @@ class Tokens:
         return found
 
 
+def broad_advice(token: Token) -> tuple[str, str]:
+    """Return why the rights of a token of :meth:`Tokens.broad` are doubtful, and what to do."""
+    verbs = ", ".join(f"'{verb}'" for verb in VERBS if verb in token.verbs)
+    return (
+        "verbs has read without browse, which means what it meant before the six verbs",
+        f"write verbs = [{verbs}] to keep that; readers need browse, read",
+    )
+
+
 def check_token(token: str) -> str:
     """Check that the secret of a token can be used in an HTTP header, and return it.
 

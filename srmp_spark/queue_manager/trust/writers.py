@@ -208,6 +208,12 @@ def check_writers(
             )
 
 
+NO_HOST_ADVICE = (
+    "--store-and-forward needs --allow-url PATTERN for each host that it may forward to"
+)
+"""Advice to an operator who gives ``--store-and-forward`` alone."""
+
+
 def open_forwarding(writers: Sequence[Writer]) -> str | None:
     """Return a warning if there are entries, but none restricts who may have messages forwarded.
 

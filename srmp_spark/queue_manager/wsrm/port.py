@@ -33,7 +33,7 @@ from srmp_spark.store.tables import wsrm_sequences
 from srmp_spark.wsrm.receiving.destination_effects import DestinationSettings
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.configuration.config import ServeConfig
+    from srmp_spark.queue_manager.configuration.serve_config import ServeConfig
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.trust.tls import ClientTls
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from srmp_spark.client.api import RETRY_SECONDS, QueueManagerClient
+from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError, DataLossError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
 from srmp_spark.log_once import OncePerKey
@@ -100,11 +100,11 @@ class Logs:
     """Knows the queue managers of a query, and those of their queues that ``options`` names.
 
     An object lives in one process only. ``retry_seconds`` is how long a call waits for a queue
-    manager that does not answer.
+    manager that does not answer; ``None`` means the option ``queueManagerTimeout``.
     """
 
     def __init__(
-        self, options: SourceOptions, urls: Sequence[str], *, retry_seconds: float = RETRY_SECONDS
+        self, options: SourceOptions, urls: Sequence[str], *, retry_seconds: float | None = None
     ) -> None:
         self._options = options
 
@@ -112,7 +112,7 @@ class Logs:
             return QueueManagerClient(
                 url,
                 options.token,
-                retry_seconds=seconds or retry_seconds,
+                retry_seconds=seconds or retry_seconds or options.timeout_s,
                 allow_plain_token=options.allow_plain_token,
             )
 
@@ -121,6 +121,8 @@ class Logs:
         self._found_at = float("-inf")
         self._present: set[str] = set()
         """Names of all queues, including those that the options do not name."""
+        self._paused: set[LogKey] = set()
+        """Logs whose readers are paused, so that each pause is logged once."""
         self._logged: OncePerKey[str] = OncePerKey(TOLD_MAX, starts_over=True)
         """Warnings that were logged and need not be repeated: globs without a queue, lost rows."""
 
@@ -333,6 +335,7 @@ class Logs:
             if step is None:
                 raise
             return step
+        self._note_pause(key, is_paused=found.paused)
         if found.last > position.sequence:
             return LogStep(Position(position.epoch, found.last), found.end)
         # A limit below one row still admits one row.
@@ -348,6 +351,20 @@ class Logs:
             position.sequence,
         )
         return LogStep(Position(found.next_epoch, position.sequence), found.end)
+
+    def _note_pause(self, key: LogKey, *, is_paused: bool) -> None:
+        """Log that the readers of a log were paused, or that the pause has ended."""
+        if is_paused and key not in self._paused:
+            self._paused.add(key)
+            _log.warning(
+                "log.paused log=%s: its readers are paused, so no rows are planned; "
+                "srmp-spark queue resume '%s'",
+                key,
+                key.queue,
+            )
+        elif not is_paused and key in self._paused:
+            self._paused.discard(key)
+            _log.info("log.resumed log=%s", key)
 
     def _after_refusal(self, key: LogKey, position: Position, error: ApiError) -> LogStep | None:
         """Return the step with which to continue after the queue manager refused a position.
@@ -374,7 +391,8 @@ class Logs:
         now = self.client(key).range(key.queue, epoch=position.epoch)
         if error.code == TRIMMED:
             self.report_loss(
-                f"rows up to {now.first - 1} were deleted by retention",
+                f"rows up to {now.first - 1} were deleted by retention, by `queue trim`, or with "
+                "an earlier queue of this name",
                 key,
                 position,
                 f"skips {position.sequence + 1} to {now.first - 1}",

@@ -77,7 +77,8 @@ is evicted.
 RESUME_SECONDS = 60.0
 """Longest time without a row, in seconds, for which a broken read is resumed after its last row.
 
-A read breaks if the queue manager restarts. After this time the task fails.
+A read breaks if the queue manager restarts. After this time, or ``queueManagerTimeout`` if that is
+longer, the task fails.
 """
 RESUME_PAUSE_SECONDS = 0.5
 DAMAGED = "damaged"
@@ -137,7 +138,8 @@ def read_partition(
 
     The batches have ``columns``, or those of the options if ``columns`` is ``None``. Raises
     :class:`DataLossError` if planned rows are gone (``failOnDataLoss``),
-    :class:`ApiUnreachableError` if no queue manager answers for :data:`RESUME_SECONDS`, and
+    :class:`ApiUnreachableError` if no queue manager answers for :data:`RESUME_SECONDS` (or
+    ``queueManagerTimeout`` if that is longer), and
     :class:`SrmpSparkError` if an embedded queue manager is on another host.
     """
     if partition.host is not None and partition.host != socket.gethostname():
@@ -193,7 +195,7 @@ def _checked(
             break
         except ApiUnreachableError as error:
             _check_loopback(partition, error)
-            if time.monotonic() - progress_at > RESUME_SECONDS:
+            if time.monotonic() - progress_at > max(RESUME_SECONDS, options.timeout_s):
                 raise
             _log.warning("read.resumed log=%s after=%s reason=%s", partition.key, after, error)
             time.sleep(RESUME_PAUSE_SECONDS)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal, NamedTuple
 
+from srmp_spark.client.api import RETRY_SECONDS
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, local_queue_name, split_queue_suffixes
@@ -38,6 +39,8 @@ EARLIEST, LATEST = -2, -1
 
 DELAY_SECONDS = 15 * 60.0
 """Default of ``maxTriggerDelay``, in seconds, as in Spark's Kafka source."""
+TIMEOUT_SECONDS_MAX = 24 * 3_600.0
+"""Largest ``queueManagerTimeout``, in seconds: longer outages need a person."""
 
 _CONSUMER = re.compile(r"[^\s/\\,]+")
 
@@ -156,6 +159,15 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         limits="Above 0.",
     ),
     OptionSpec(
+        "queueManagerTimeout",
+        "both",
+        "How long a query waits for a queue manager that does not answer, before it ends. A query "
+        "of several goes on with the others, and ends if none answers.",
+        kind="duration: 500ms, 30s, 15m, 1 minute 30 seconds; a number alone is milliseconds",
+        default="30s",
+        limits="Above 0, at most 1d.",
+    ),
+    OptionSpec(
         "failOnDataLoss",
         "both",
         "true ends the query when rows are gone that it planned to read. false leaves them out, "
@@ -256,6 +268,8 @@ SERVE_OPTIONS: dict[str, str] = {
     "rpcEndpointMapper": "rpc-endpoint-mapper",
     "rpcAccounts": "rpc-accounts",
     "rpcMinAuth": "rpc-min-auth",
+    "logLevel": "log-level",
+    "logFormat": "log-format",
     "config": "config",
 }
 """Options of an embedded queue manager, each with its flag of ``srmp-spark serve``.
@@ -342,6 +356,8 @@ class SourceOptions:
     """Longest time that a micro-batch waits for ``min_rows``, in seconds."""
     min_partitions: int | None = None
     rows_per_partition: int | None = None
+    timeout_s: float = RETRY_SECONDS
+    """Longest wait for a queue manager that does not answer, in seconds."""
     fail_on_data_loss: bool = True
     fail_on_queue_in_use: bool = False
     columns: tuple[str, ...] | None = None
@@ -413,6 +429,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         else DELAY_SECONDS,
         min_partitions=_whole("minPartitions", values.get("minPartitions")),
         rows_per_partition=_whole("maxRecordsPerPartition", values.get("maxRecordsPerPartition")),
+        timeout_s=_timeout(values.get("queueManagerTimeout")),
         fail_on_data_loss=boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
         fail_on_queue_in_use=boolean("failOnQueueInUse", values.get("failOnQueueInUse", "false")),
         columns=names_in(values["columns"]) if "columns" in values else None,
@@ -567,6 +584,17 @@ def _whole(name: str, text: str | None) -> int | None:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**63:
         raise ConfigurationError(f"option {name}: expected a whole number above 0, got {text!r}")
     return int(text)
+
+
+def _timeout(text: str | None) -> float:
+    if text is None:
+        return RETRY_SECONDS
+    seconds = duration_s("queueManagerTimeout", text)
+    if not 0 < seconds <= TIMEOUT_SECONDS_MAX:
+        raise ConfigurationError(
+            f"option queueManagerTimeout: expected more than 0 and at most 1d, got {text!r}"
+        )
+    return seconds
 
 
 def _starting(text: str) -> Starting:

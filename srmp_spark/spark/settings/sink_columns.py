@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ DEAD_LETTER_METADATA = b"srmp.dead_letter"
 """Key in the schema metadata of a stage: ``true`` if final stream receipts are requested."""
 DEAD_LETTER_QUEUE_METADATA = b"srmp.dead_letter_queue"
 """Key in the schema metadata of a stage: the application's queue for dead letters."""
+ON_BAD_ROW_METADATA = b"srmp.on_bad_row"
+"""Key in the schema metadata of a stage: the option ``onBadRow``, if it is not ``fail``."""
 
 _INTEGERS = ("byte", "short", "integer", "long")
 _TEXT = ("string", "char", "varchar")
@@ -154,14 +157,22 @@ class StagePlan:
         """Return the metadata for the schema of the stage.
 
         The keys are :data:`DEAD_LETTER_METADATA`, and if they are set
-        :data:`DEAD_LETTER_QUEUE_METADATA` and :data:`ORDER_BY_METADATA`.
+        :data:`DEAD_LETTER_QUEUE_METADATA`, :data:`ON_BAD_ROW_METADATA` and
+        :data:`ORDER_BY_METADATA`.
         """
-        found = {DEAD_LETTER_METADATA: b"true" if self.options.dead_letter else b"false"}
-        if self.options.dead_letter_queue is not None:
-            found[DEAD_LETTER_QUEUE_METADATA] = self.options.dead_letter_queue.encode()
-        if self.order_by:
-            found[ORDER_BY_METADATA] = json.dumps(self.order_by).encode()
-        return found
+        return stage_metadata(self.options, self.order_by)
+
+
+def stage_metadata(options: SinkOptions, order_by: Sequence[str] = ()) -> dict[bytes, bytes]:
+    """Return the metadata for the schema of a stage (:attr:`StagePlan.metadata`)."""
+    found = {DEAD_LETTER_METADATA: b"true" if options.dead_letter else b"false"}
+    if options.dead_letter_queue is not None:
+        found[DEAD_LETTER_QUEUE_METADATA] = options.dead_letter_queue.encode()
+    if options.on_bad_row != "fail":
+        found[ON_BAD_ROW_METADATA] = options.on_bad_row.encode()
+    if order_by:
+        found[ORDER_BY_METADATA] = json.dumps(order_by).encode()
+    return found
 
 
 def plan(options: SinkOptions, schema: StructType) -> StagePlan:

@@ -24,6 +24,16 @@ from srmp_spark.transports import transport_of
 
 BodyFormatName = Literal["raw", "activex", "xml"]
 OnKeyConflictName = Literal["fail", "ignore", "dead-letter"]
+OnBadRowName = Literal["fail", "dead-letter", "skip"]
+
+CONFLICTS_OF: Mapping[OnBadRowName, OnKeyConflictName] = {
+    "dead-letter": "dead-letter",
+    "skip": "ignore",
+}
+"""``onBadRow`` → ``onKeyConflict`` where the user gave the first option alone.
+
+A row whose key was used for other content can never be sent, too.
+"""
 
 APPLICATION_LENGTH_MAX = 200
 """Largest length of an application's name, in characters.
@@ -80,12 +90,22 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
         limits="The queue must be transactional.",
     ),
     OptionSpec(
+        "onBadRow",
+        "both",
+        "What becomes of a row that can never be sent, such as one without a body: its batch "
+        "fails; or the others are sent, and the row becomes a letter in deadLetterQueue, or is "
+        "only counted.",
+        kind="fail, dead-letter or skip",
+        default="fail",
+        limits="dead-letter needs deadLetterQueue, which must exist when the query starts.",
+    ),
+    OptionSpec(
         "onKeyConflict",
         "both",
         "What becomes of a row whose key or source position was sent with other content: the "
         "batch is refused, the row is not sent, or it becomes a dead letter.",
         kind="fail, ignore or dead-letter",
-        default="fail",
+        default="as onBadRow: fail, ignore (skip) or dead-letter",
     ),
     OptionSpec(
         "allowLoop",
@@ -185,6 +205,7 @@ class SinkOptions:
 
     ``None`` means ``fail``, and works with a queue manager that knows no other value.
     """
+    on_bad_row: OnBadRowName = "fail"
     allow_loop: bool = False
     body_format: BodyFormatName = "raw"
     reliable: tuple[tuple[str, str], ...] = ()
@@ -202,6 +223,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     Raises :class:`ConfigurationError` for the first problem.
     """
     values = _canonical(options)
+    on_bad_row = _on_bad_row(values.get("onBadRow", "fail"), values.get("deadLetterQueue"))
     return SinkOptions(
         queue_manager=_url(values.get("queueManager")),
         destination=_destination(values.get("destination"), values),
@@ -209,7 +231,8 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         application=_name("application", values.get("application")),
         dead_letter=boolean("deadLetter", values.get("deadLetter", "false")),
         dead_letter_queue=_dead_letter_queue(values.get("deadLetterQueue")),
-        on_key_conflict=_on_key_conflict(values.get("onKeyConflict")),
+        on_bad_row=on_bad_row,
+        on_key_conflict=_on_key_conflict(values.get("onKeyConflict"), on_bad_row),
         allow_loop=boolean("allowLoop", values.get("allowLoop", "false")),
         body_format=_body_format(values.get("bodyFormat", "raw")),
         reliable=_reliable(values),
@@ -411,8 +434,25 @@ def _name(option: str, text: str | None) -> str | None:
     return text
 
 
-def _on_key_conflict(text: str | None) -> OnKeyConflictName | None:
-    return None if text is None else choice("onKeyConflict", text, get_args(OnKeyConflictName))  # type: ignore[return-value]  # checked by choice()
+def _on_bad_row(text: str, dead_letter_queue: str | None) -> OnBadRowName:
+    """Return the value of option ``onBadRow``.
+
+    Raises :class:`ConfigurationError` for an unknown value, and if letters have no queue.
+    """
+    found = choice("onBadRow", text, get_args(OnBadRowName))
+    if found == "dead-letter" and dead_letter_queue is None:
+        raise ConfigurationError(
+            "option deadLetterQueue is missing: onBadRow=dead-letter puts a letter about each row "
+            "that can never be sent into that queue. Name a transactional queue of the queue "
+            "manager that sends, for example private$/failed, or write onBadRow=skip"
+        )
+    return found  # type: ignore[return-value]  # checked by choice()
+
+
+def _on_key_conflict(text: str | None, on_bad_row: OnBadRowName) -> OnKeyConflictName | None:
+    if text is None:
+        return CONFLICTS_OF.get(on_bad_row)
+    return choice("onKeyConflict", text, get_args(OnKeyConflictName))  # type: ignore[return-value]  # checked by choice()
 
 
 def _body_format(text: str) -> BodyFormatName:

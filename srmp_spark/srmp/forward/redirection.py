@@ -202,18 +202,6 @@ class Redirections(NamedTuple):
                 return None if any(each.matches(parts) for each in rule.exceptions) else rule.to
         return None
 
-    def may_redirect(self, path: str, hosts: LocalHosts) -> bool:
-        """Return whether **From** of a rule matches a URL with ``path`` and any of ``hosts``.
-
-        ``path`` is in canonical form (:mod:`srmp_spark.canonical_url`). The exceptions of the rules
-        are ignored, so :meth:`target` may still return ``None``.
-        """
-        return any(
-            rule.source.matches_path(path)
-            and (rule.source.host is None or rule.source.host in hosts)
-            for rule in self.rules
-        )
-
     def endpoint_of(self, destination: str) -> str:
         """Return the redirected URL of ``destination``, or ``destination`` itself.
 

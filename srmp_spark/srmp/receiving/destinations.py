@@ -17,7 +17,6 @@ from srmp_spark.names import (
     FORWARD_QUEUE,
     ORDER_QUEUE,
     OWN_QUEUES,
-    VIRTUAL_DIRECTORY,
     LocalHosts,
     QueueAddress,
     base_of_journal,
@@ -293,14 +292,6 @@ class Destinations:
             )
         return Route(self.queues[FORWARD_QUEUE], name_of_foreign_queue(canonical), forwards=True)
 
-    def may_redirect(self, queue: str) -> bool:
-        """Return whether a redirection may lead messages for ``queue`` elsewhere.
-
-        Such a message names ``queue`` under a host name of this queue manager. Exceptions of the
-        rules are ignored, so that the result may be True although no message is redirected.
-        """
-        return self._forwarding.inbound.may_redirect(f"/{VIRTUAL_DIRECTORY}/{queue}", self._hosts)
-
     def refuses_new(self, route: Route, sender: str) -> Refused | None:
         """Return the refusal if a new destination of another host has no room, else ``None``.
 
@@ -361,7 +352,7 @@ class Destinations:
                 400, "journal-queue", f"{name} is a journal: it is read only", "[MS-MQMQ] 2.1.7"
             )
         if queue is None:
-            hint = f"add --queue {name}, or create it with PUT /v1/queues"
+            hint = f"srmp-spark queue create {name}, or serve --queue {name}"
             retry_after = RETRY_AFTER_S if self._unknown_status == 503 else None
             text = f"there is no queue {name} here; {hint}"
             return Refused(self._unknown_status, "unknown-queue", text, _SECTION, retry_after)

@@ -67,11 +67,8 @@ from srmp_spark.srmp.receiving.stream_effects import (
 from srmp_spark.srmp.receiving.stream_name import StreamName, name_of_house_stream, name_of_queue
 from srmp_spark.srmp.receiving.stream_room import holder_of
 from srmp_spark.srmp.receiving.trust_domain import lineage_key
+from srmp_spark.srmp.waits import RETRANSMISSION_TIMEOUT_S
 
-RETRANSMISSION_TIMEOUT_S = 20.0
-"""SRMPState.RetransmissionTimeout in seconds, the value of Windows on a local network ([MC-MQSRM]
-appendix A <25>).
-"""
 _new = tuple.__new__
 """Builds a NamedTuple without its Python ``__new__``, to save time for every message."""
 HISTORY_EXPIRY_INTERVAL_S = 3600.0
@@ -178,25 +175,19 @@ class Receiver:
         self._destinations.declare(name)
 
     def remove_queue(self, name: str) -> None:
-        """Forget a queue and its streams.
+        """Forget a queue, but not where the streams of its senders stand.
 
         The message identifiers stay known, because a repeat must not be the first message of a new
-        queue with this name. Streams that a redirection may lead to another queue stay too, because
-        their rows are there. Raises :class:`KeyError` if the queue is unknown, and
-        :class:`ConfigurationError` for the order queue and the forward queue.
+        queue with this name. The streams stay too: their senders still await stream receipts, and
+        go on in the middle of a stream if the queue is created again. Nobody could begin it for
+        them. Only the stream of this queue manager itself ends. Raises :class:`KeyError` if the
+        queue is unknown, and :class:`ConfigurationError` for the order queue and the forward queue.
         """
         queue = self._destinations.remove(name)
         self.machine.bytes -= queue.bytes_waiting
         # Bytes of this queue that are counted later no longer belong to the total.
         queue.machine = MachineUse()
-        if self._destinations.may_redirect(name):
-            return
-        for stream in [
-            stream
-            for stream in self.streams
-            if stream.queue in (name_of_queue(name), name_of_house_stream(name))
-        ]:
-            self.streams.drop(stream.queue, stream.guid)
+        self.streams.drop(name_of_house_stream(name), self.identity)
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -633,7 +624,7 @@ class Receiver:
             return Refused(
                 503,
                 "paused",
-                f"queue {queue.name} is paused; resume it",
+                f"queue {queue.name} is paused: srmp-spark queue resume '{queue.name}'",
                 "[MC-MQSRM] 3.1.7.4",
                 RETRY_AFTER_S,
             )

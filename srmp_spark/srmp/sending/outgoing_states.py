@@ -17,13 +17,8 @@ from enum import Enum, auto
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
+from srmp_spark.srmp.waits import RESEND_TABLE_S, RETRANSMISSION_TIMEOUT_S
 
-RESEND_TABLE_S = (30.0,) * 3 + (300.0,) * 3 + (1800.0,) * 3 + (21600.0,)
-"""SRMPState.ResendTimerTable, in seconds ([MC-MQSRM] 3.1.3.1)."""
-RETRANSMISSION_TIMEOUT_S = 20.0
-"""SRMPState.RetransmissionTimeout in seconds, the value of Windows on a local network (appendix A
-<25>).
-"""
 RETRY_AFTER_S_MIN = 1.0
 RETRY_AFTER_S_MAX = 300.0
 """Longest wait for a peer's ``Retry-After``, in seconds; ``RETRY_AFTER_S_MIN`` is the shortest.

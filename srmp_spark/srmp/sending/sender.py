@@ -117,6 +117,8 @@ class Sender:
         self._timers: Timers[OutgoingQueue] = Timers()
         self._stored = 0
         self._proof: Committed | None = None
+        self._released: set[QueueKey] | None = None
+        """The only queues that may send, or ``None`` if all may (:meth:`hold_all`)."""
 
     @classmethod
     def load(
@@ -312,6 +314,9 @@ class Sender:
         out: list[Send | Load] = []
         awake, self._awake = self._awake, {}
         for queue in awake:
+            if self._released is not None and queue.key not in self._released:
+                # The end of the hold wakes every queue.
+                continue
             queue.pump(now, at, out)
             self._timers.set(queue, queue.deadline)
             self._note(queue)
@@ -501,6 +506,32 @@ class Sender:
         if queue is not None:
             queue.resume()
         return queue is not None
+
+    def hold_all(self, released: Iterable[QueueKey]) -> None:
+        """Send nothing to any queue but ``released``, until :meth:`release` or :meth:`release_all`.
+
+        Call this before the first :meth:`poll`. The states of the queues do not change: messages
+        are accepted, receipts count, and an operator may pause or drop a queue.
+        """
+        self._released = set(released)
+
+    def release(self, key: QueueKey) -> bool:
+        """Let one queue send although all are held. Return whether it was held until now."""
+        if self._released is None or key in self._released:
+            return False
+        self._released.add(key)
+        self._find(key)
+        return True
+
+    def release_all(self) -> None:
+        """Let every queue send. Then call :meth:`poll`."""
+        self._released = None
+        self._awake = dict.fromkeys(self._queues.values())
+
+    @property
+    def released(self) -> frozenset[QueueKey] | None:
+        """Return the only queues that may send, or ``None`` if all may."""
+        return None if self._released is None else frozenset(self._released)
 
     def retry(self, destination: str, kind: Kind) -> bool:
         """Let a queue send again with the next :meth:`poll`, before its Retransmission Timer ends.

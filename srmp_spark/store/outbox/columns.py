@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import dead_letter_queue_name
+from srmp_spark.store.outbox import errors
 from srmp_spark.store.outbox.address_lists import has_lists, names_of
-from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+from srmp_spark.store.outbox.errors import BAD_STAGE, FAIL, BatchError
 from srmp_spark.store.outbox.limits import RECORD_BATCH_BYTES_MAX
 from srmp_spark.transports import Transport, transport_of
 
@@ -32,6 +33,11 @@ DEAD_LETTER_QUEUE = b"srmp.dead_letter_queue"
 """Key in the schema metadata: a local queue for dead letters.
 
 The queue is SRMPMessage.ApplicationDeadletterQueue ([MC-MQSRM] 3.1.5.2.1.2).
+"""
+ON_BAD_ROW = b"srmp.on_bad_row"
+"""Key in the schema metadata: what becomes of a row that can never be sent.
+
+The value is one of :data:`.errors.ON_BAD_ROW`; without the key it is ``fail``.
 """
 
 BYTES, TEXT, INT, TIME, BOOL, NAME = (
@@ -95,6 +101,8 @@ class StageSchema(NamedTuple):
     dead_letter: bool
     dead_letter_queue: str | None
     """Canonical name of the queue for dead letters; ``None`` means the system's queue."""
+    on_bad_row: str = FAIL
+    """One of :data:`.errors.ON_BAD_ROW`: what becomes of a row that can never be sent."""
 
 
 def read_schema(schema: pa.Schema) -> StageSchema:
@@ -131,8 +139,34 @@ def read_schema(schema: pa.Schema) -> StageSchema:
         raise BatchError(
             400, BAD_STAGE, f"the schema's metadata cannot be read: {error!r}"
         ) from error
+    on_bad_row = _on_bad_row(metadata, dead_letter_queue)
     if not isinstance(order_by, list) or not all(isinstance(name, str) for name in order_by):
         raise BatchError(400, BAD_STAGE, "srmp.order_by is a JSON list of column names")
+    types = _types_of_order(schema, order_by)
+    columns = tuple(name for name in KINDS if schema.get_field_index(name) >= 0)
+    return StageSchema(columns, types, dead_letter, dead_letter_queue, on_bad_row)
+
+
+def _on_bad_row(metadata: Mapping[bytes, bytes], dead_letter_queue: str | None) -> str:
+    """Return the fate of bad rows that the metadata state.
+
+    Raises :class:`BatchError` (400) if the fate is unknown, or needs a queue that is not named.
+    """
+    fate = metadata.get(ON_BAD_ROW, FAIL.encode()).decode(errors="replace")
+    if fate not in errors.ON_BAD_ROW:
+        message = f"srmp.on_bad_row is {fate[:100]!r}"
+        raise BatchError(400, BAD_STAGE, message, f"one of {', '.join(errors.ON_BAD_ROW)}")
+    if fate == errors.DEAD_LETTER and dead_letter_queue is None:
+        message = "srmp.on_bad_row is dead-letter, and there is no srmp.dead_letter_queue"
+        raise BatchError(400, BAD_STAGE, message, "name the queue for the letters")
+    return fate
+
+
+def _types_of_order(schema: pa.Schema, order_by: list[str]) -> tuple[tuple[str, str], ...]:
+    """Return name and type of each column of ``order_by``.
+
+    Raises :class:`BatchError` (400) if a column is missing or cannot be ordered.
+    """
     types = []
     for name in order_by:
         index = schema.get_field_index(name)
@@ -152,8 +186,7 @@ def read_schema(schema: pa.Schema) -> StageSchema:
                 "order by plain values",
             )
         types.append((name, str(found)))
-    columns = tuple(name for name in KINDS if schema.get_field_index(name) >= 0)
-    return StageSchema(columns, tuple(types), dead_letter, dead_letter_queue)
+    return tuple(types)
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:

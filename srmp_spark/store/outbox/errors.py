@@ -21,12 +21,25 @@ KEY_CONFLICT = "key-conflict"
 POSITION_CONFLICT = "position-conflict"
 """Code for 409: the source position was used before with other content."""
 
+NO_DEAD_LETTER_QUEUE = "no-dead-letter-queue"
+"""Code for 409: a bad row is to become a letter in a queue that cannot have it."""
+
 FAIL, IGNORE, DEAD_LETTER = ON_CONFLICT = ("fail", "ignore", "dead-letter")
 """Fates of a row whose key or source position belongs to other content.
 
 ``fail`` refuses the batch of the row, ``ignore`` does not send the row, and ``dead-letter`` makes
 the row a dead letter.
 """
+
+SKIP = "skip"
+ON_BAD_ROW = (FAIL, DEAD_LETTER, SKIP)
+"""Fates of a row that can never be sent (:mod:`.staging.refusals`).
+
+``fail`` refuses the stage of the row, ``dead-letter`` puts a letter about the row into the queue
+for dead letters, and ``skip`` only counts the row.
+"""
+BAD_ROW = "bad-row"
+"""Reason of the dead letter about a row that can never be sent. The letter has the details."""
 
 
 class BatchError(SrmpSparkError):
@@ -42,3 +55,10 @@ class BatchError(SrmpSparkError):
         self.code = code
         self.message = message
         self.hint = hint
+
+
+class RowRefusedError(BatchError):
+    """A row of a stage can never become a message, so the stage is refused (400)."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(400, BAD_STAGE, message, hint)

@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,17 +56,13 @@ from srmp_spark.store.outbox.messages.dead_letter_counts import DeadLetterCounts
 from srmp_spark.store.outbox.messages.live import SentRun
 from srmp_spark.store.outbox.messages.waiting import UnreadableRowsError, WaitingMessages
 from srmp_spark.store.outbox.preparing.leftovers import delete_leftovers
-from srmp_spark.store.outbox.preparing.preparation import (
-    CommitResult,
-    Numbered,
-    Preparation,
-    stage_set,
-)
+from srmp_spark.store.outbox.preparing.preparation import Preparation, stage_set
+from srmp_spark.store.outbox.preparing.prepared import CommitResult, Numbered
 from srmp_spark.store.outbox.preparing.respelled import respell
 from srmp_spark.store.outbox.stage_file import write_rows
 from srmp_spark.store.outbox.staging.loops import Loops, OwnQueues
 from srmp_spark.store.outbox.staging.stages import Stages
-from srmp_spark.store.outbox.tables import unreadable
+from srmp_spark.store.outbox.tables import released_queues, unreadable
 from srmp_spark.store.outbox.tables.copies import begin_anew
 from srmp_spark.store.outbox.tables.damage import Damage
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
@@ -83,6 +79,14 @@ from srmp_spark.store.outbox.tables.sessions import (
 
 SORTING_DIRECTORY = "sorting"
 """Folder below ``stages`` with the buckets of the batch that is put in order."""
+
+_RESULT = (
+    "SELECT new, known, coalesce(conflicts, 0), coalesce(rows, 0), coalesce(first, '') "
+    "FROM batches LEFT JOIN batch_conflicts AS c ON c.batch_no = no "
+    "LEFT JOIN batch_bad_rows AS b ON b.batch_no = no "
+    "WHERE committed AND application = ? AND batch = ?"
+)
+"""Statement for the result of a batch, as the fields of :class:`.CommitResult`."""
 
 _log = logging.getLogger(__name__)
 
@@ -205,6 +209,15 @@ class Outbox:
         """Read again which database rows are set aside, into :attr:`set_aside`."""
         self.set_aside = unreadable.rows_set_aside(self._connection)
 
+    def released(self) -> set[QueueKey]:
+        """Return the outgoing queues that an operator has released, if this is a held copy."""
+        return released_queues.load(self._connection)
+
+    def store_released(self, released: Collection[QueueKey]) -> None:
+        """Store the outgoing queues that an operator has released. Raises :class:`StoreError`."""
+        with self.database.transaction() as connection:
+            released_queues.store(connection, released)
+
     # --- for the engine's start -------------------------------------------------------------------
 
     @property
@@ -293,10 +306,7 @@ class Outbox:
         while another batch is prepared.
         """
         row = self._connection.execute(
-            "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE "
-            "batch_no = no), 0) FROM batches "
-            "WHERE committed AND application = ? AND batch = ? AND stages = ?",
-            (application, batch, stage_set(stages)),
+            f"{_RESULT} AND stages = ?", (application, batch, stage_set(stages))
         ).fetchone()
         if row is not None:
             return CommitResult(*row)
@@ -326,10 +336,7 @@ class Outbox:
         Return ``None`` if the batch was not committed, or so long ago that it is forgotten.
         """
         row = self._connection.execute(
-            "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE "
-            "batch_no = no), 0) FROM batches "
-            "WHERE committed AND application = ? AND batch = ? ORDER BY no DESC LIMIT 1",
-            (application, batch),
+            f"{_RESULT} ORDER BY no DESC LIMIT 1", (application, batch)
         ).fetchone()
         return None if row is None else CommitResult(*row)
 

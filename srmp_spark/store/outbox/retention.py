@@ -81,6 +81,7 @@ def _batch(database: OutboxDatabase, at: int) -> bool:
     with database.transaction() as connection:
         connection.execute("DELETE FROM batches WHERE no = ?", (row[0],))
         connection.execute("DELETE FROM batch_conflicts WHERE batch_no = ?", (row[0],))
+        connection.execute("DELETE FROM batch_bad_rows WHERE batch_no = ?", (row[0],))
     return True
 
 

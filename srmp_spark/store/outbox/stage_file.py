@@ -10,12 +10,14 @@ from __future__ import annotations
 import mmap
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from srmp_spark.rows.row_names import row_name
 from srmp_spark.store.database.durable import write_durably
 from srmp_spark.store.outbox.columns import (
     ARROW,
@@ -27,7 +29,7 @@ from srmp_spark.store.outbox.columns import (
     plain_columns,
     read_schema,
 )
-from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError, RowRefusedError
 from srmp_spark.store.outbox.limits import (
     CHUNK_BYTES,
     CHUNK_ROWS,
@@ -36,6 +38,7 @@ from srmp_spark.store.outbox.limits import (
     STAGE_ROWS_MAX,
 )
 from srmp_spark.store.outbox.staging.ipc_budget import check_sizes
+from srmp_spark.store.outbox.staging.refusals import Refusals, RowRefusal
 from srmp_spark.store.outbox.staging.reliable_rows import only_reliable
 from srmp_spark.store.outbox.staging.row_checks import check_rows
 
@@ -63,6 +66,19 @@ class Slice(NamedTuple):
         """Return the number in the stage of the row at index ``row``; both count from 0."""
         return self.first_row + (row if self.source is None else int(self.source[row]))
 
+    def name_of(self, row: int, order_by: Sequence[str] = ()) -> str:
+        """Return a text that names the row at index ``row`` for people.
+
+        The text has the row's key, source position or values of ``order_by``, as far as it has
+        them, and its number in the stage.
+        """
+        columns = dict(self.columns)
+        for name in order_by:
+            columns[name] = self.batch.column(self.batch.schema.get_field_index(name))
+        found = row_name(columns, row, order_by)
+        place = f"row {self.row_number(row)}"
+        return place if found is None else f"{found} ({place})"
+
 
 class StageFile:
     """Reads one stage from its file.
@@ -88,8 +104,14 @@ class StageFile:
         self.has_lists = True
         """Whether a row may become several messages. :meth:`messages` finds out whether one does.
         """
-        with _arrow():
+        with arrow_errors():
             self.schema: StageSchema = read_schema(self._open().schema)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Return the schema as the client wrote it, with its metadata."""
+        with arrow_errors():
+            return self._open().schema
 
     def _open(self) -> pa.RecordBatchStreamReader:
         return pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(self._map)))
@@ -101,10 +123,10 @@ class StageFile:
         enough. Raises :class:`BatchError` (400) if a record batch is too large or cannot be read.
         """
         row = 0
-        with _arrow():
+        with arrow_errors():
             reader = self._open()
         while True:
-            with _arrow():
+            with arrow_errors():
                 try:
                     batch = reader.read_next_batch()
                 except StopIteration:
@@ -121,7 +143,7 @@ class StageFile:
             rows = max(1, min(CHUNK_ROWS, batch.num_rows * CHUNK_BYTES // max(batch.nbytes, 1)))
             for start in range(0, batch.num_rows, rows):
                 part = batch.slice(start, rows)
-                with _arrow():
+                with arrow_errors():
                     columns = only_reliable(plain_columns(part, self.schema.columns))
                 yield Slice(row, part, columns)
                 row += part.num_rows
@@ -134,29 +156,48 @@ class StageFile:
         """Check every row of the stage, and return the number of rows.
 
         ``multicast`` says whether this queue manager sends multicast. ``judged`` is called with
-        each slice, after all of its rows were found good. Raises :class:`BatchError` (400) for the
-        first row that cannot become a message.
+        each slice, after all of its rows were found good. Raises :class:`RowRefusedError` for the
+        first row that cannot become a message, and :class:`BatchError` (400) for other problems.
 
         Hostile bytes may crash Arrow and with it the process. So a helper process calls this method
         first (``queue_manager/sender``).
         """
-        with _arrow():
+        with arrow_errors():
             check_sizes(
                 lambda: pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(self._map)))
             )
         self.release()
         rows, addresses = 0, CanonicalDestinations()
         for piece in self.slices(validate=True):
-            with _arrow():
-                check_rows(
-                    piece.columns, piece.rows, addresses, piece.first_row, multicast=multicast
-                )
+            self.judge(piece, addresses, partial(self._refuse, piece), multicast=multicast)
             rows += piece.rows
             if rows > STAGE_ROWS_MAX:
                 message = f"a stage has more than STAGE_ROWS_MAX = {STAGE_ROWS_MAX} rows"
                 raise BatchError(400, BAD_STAGE, message, "repartition into more tasks")
             judged(piece)
         return rows
+
+    def judge(
+        self,
+        piece: Slice,
+        addresses: CanonicalDestinations,
+        on_refused: Callable[[int, RowRefusal], object],
+        *,
+        multicast: bool,
+    ) -> Refusals:
+        """Check each row of ``piece``, and return which rows are good.
+
+        ``on_refused`` is called for each row that can never become a message (:class:`.Refusals`).
+        Raises :class:`BatchError` (400) if Arrow cannot read the rows.
+        """
+        with arrow_errors():
+            refusals = Refusals(piece.rows, on_refused)
+            check_rows(piece.columns, piece.rows, addresses, refusals, multicast=multicast)
+        return refusals
+
+    def _refuse(self, piece: Slice, row: int, refusal: RowRefusal) -> None:
+        name = piece.name_of(row, [name for name, _ in self.schema.order_by])
+        raise RowRefusedError(f"{name}: {refusal.message}", refusal.hint)
 
     def messages(self, addresses: CanonicalDestinations) -> int:
         """Return how many messages the rows become, and set :attr:`has_lists`.
@@ -165,7 +206,7 @@ class StageFile:
         :class:`BatchError` (400) if a destination cannot be sent to.
         """
         count = rows = 0
-        with _arrow():
+        with arrow_errors():
             reader = self._open()
             index = reader.schema.get_field_index("destination")
             for batch in reader:
@@ -183,7 +224,7 @@ class StageFile:
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
-class _arrow:  # noqa: N801  # used like a function
+class arrow_errors:  # noqa: N801  # used like a function
     """Raises Arrow's errors of a ``with`` block as :class:`BatchError`.
 
     A client made the file, so the errors are the client's.

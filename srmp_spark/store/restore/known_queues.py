@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from srmp_spark.errors import StoreDamagedError
+from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.sequences.as_json import set_from_json
 from srmp_spark.sequences.ranges import Range
 from srmp_spark.sequences.sequence_set import SequenceSet
@@ -44,6 +45,8 @@ class KnownQueue:
     """Ranges of sequences whose rows are restored."""
     ends: dict[str, int] = field(default_factory=dict)
     """Last sequence per epoch that the tables have."""
+    last_arrived: datetime | None = None
+    """Time at which the newest row arrived that the tables have; ``None`` if they have none."""
     listed: bool = False
     """Whether the queue stood in the table ``queues``; otherwise it is known from its rows only."""
 
@@ -68,6 +71,19 @@ class KnownQueue:
                 *(ahead.last for _, _, ahead in self.consumers if ahead),
             ]
         )
+
+    @property
+    def waiting(self) -> int:
+        """Return how many restored rows the default consumer had not received, at least.
+
+        A row that it received ahead of its mark may have been deleted, and counts nevertheless.
+        """
+        mark, ahead = next(
+            ((mark, ahead) for name, mark, ahead in self.consumers if name == DEFAULT_CONSUMER),
+            (0, SequenceSet()),
+        )
+        rows = sum(last - max(first, mark + 1) + 1 for first, last in self.covered if last > mark)
+        return max(0, rows - len(ahead))
 
     def saw(self, epoch: str, first: int, last: int) -> None:
         """Record that ``inbox`` has rows of ``epoch``, from ``first`` to ``last`` (both included).

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Finding = Literal["restored", "lost", "may_be_lost", "in_doubt"]
+Finding = Literal["restored", "lost", "may_be_lost", "in_doubt", "known", "damaged", "do"]
 """Kind of a line.
 
 ``restored``: it is in the new data directory. ``lost``: it existed, and Delta does not have it.
 ``may_be_lost``: it may have arrived after Delta was written last; the restore cannot know that.
-``in_doubt``: it is in the new data directory, and the peer may have it, too.
+``in_doubt``: it is in the new data directory, and the peer may have it, too. ``known``: what the
+restore knows about a possible loss, with its reason. ``damaged``: it was unreadable when the backup
+was made. ``do``: what the operator must do next.
 """
 
 

@@ -367,6 +367,10 @@ class _Restore:
             self._note_numbers(batch)
             for epoch, name, rows in pieces_of(batch):
                 if name in queues and epoch in numbers:
+                    newest_of = pc.max(rows.column(rows.schema.get_field_index("arrived_at")))
+                    queues[name].last_arrived = newest(
+                        (queues[name].last_arrived, newest_of.as_py())
+                    )
                     log.take(epoch, queues[name], rows)
         log.finish(queues)
         for file in self._damaged:
@@ -495,9 +499,7 @@ class _Restore:
         listed: bool,
     ) -> None:
         add = self._report.add
-        for queue in sorted(queues.values(), key=lambda each: each.name):
-            if queue.deleted_at is None:
-                self._tell_queue(queue, order[-1] if order else None)
+        self._tell_queues(queues, order[-1] if order else None)
         for each in received.unreadable[:TOLD_MAX]:
             add(
                 "lost",
@@ -550,6 +552,19 @@ class _Restore:
             as_of=self._as_of,
         )
 
+    def _tell_queues(self, queues: Mapping[str, KnownQueue], epoch: str | None) -> None:
+        for queue in sorted(queues.values(), key=lambda each: each.name):
+            if queue.deleted_at is None:
+                self._tell_queue(queue, epoch)
+        self._report.add(
+            "may_be_lost",
+            "rows",
+            "",
+            f"rows of any queue that arrived after {self._as_of}, the last write of the state, are "
+            "in no table. While it could be written, it was at most --state-interval (5 s) behind: "
+            "if no message arrived in the last seconds before the loss, nothing is lost",
+        )
+
     def _tell_queue(self, queue: KnownQueue, epoch: str | None) -> None:
         """Report the rows and marks of one queue. ``epoch`` is the last one before the restore."""
         add = self._report.add
@@ -564,15 +579,24 @@ class _Restore:
                 epoch=queue.epoch_of(first),
             )
         begins = queue.end + SEQUENCES_SKIPPED + 1
+        arrived, waiting = _text_of(queue.last_arrived), queue.waiting
+        if queue.end == 0:
+            seen = "the state has seen no row of this queue"
+        elif queue.last_arrived is None:
+            seen = f"the last row was {queue.end}, which retention or a purge had deleted"
+        else:
+            seen = f"the last row was {queue.end}, and the newest restored one arrived at {arrived}"
         add(
-            "may_be_lost",
+            "known",
             "rows",
             queue.name,
-            f"rows that arrived after {self._as_of} are in no table; the new epoch begins "
-            f"at {begins}, far after all of them",
-            first=queue.end + 1,
-            last=begins - 1,
+            f"{seen}; {waiting or 'nothing'} waited for the default consumer. The new epoch begins "
+            f"at {begins}, far after every sequence that may have been issued",
+            last=queue.end,
+            count=waiting,
             epoch=epoch,
+            last_arrived_at=None if queue.last_arrived is None else arrived,
+            begins=begins,
         )
         for name, mark, _ in queue.consumers:
             add(

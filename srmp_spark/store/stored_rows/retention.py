@@ -97,6 +97,10 @@ class RetentionLimits(NamedTuple):
     """
     unsynced_max: int | None = None
     """Bytes of posts that one queue may keep, synced elsewhere or not; ``None``: no cap."""
+    to_max: int | None = None
+    """Last sequence that may be deleted; ``None``: no such limit."""
+    forced: bool = False
+    """Whether rows may be deleted that ``default`` has not received, as an operator decided."""
 
 
 def plan(log: Log, queue: str, limits: RetentionLimits) -> int | None:
@@ -114,6 +118,8 @@ def plan(log: Log, queue: str, limits: RetentionLimits) -> int | None:
             return None
         queue_id, trimmed_to = row
         received = limits.read_to if queue in RECEIVED_BY_NOBODY else state.kept_after(db, queue_id)
+        if limits.forced:
+            received = SEQUENCE_MAX
         span = (row_key(queue_id, trimmed_to + 1), row_key(queue_id, SEQUENCE_MAX))
         what, where = (
             "SELECT last, bytes, arrived_last FROM",
@@ -136,26 +142,30 @@ def plan(log: Log, queue: str, limits: RetentionLimits) -> int | None:
             over = over or (limits.unsynced_max is not None and held > limits.unsynced_max)
             if last > received or not (arrived_last < limits.before or over):
                 break
+            if limits.to_max is not None and last > limits.to_max:
+                break
             to, held = last, held - size
         return to if to > trimmed_to else None
 
 
-def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
+def trim(
+    transaction: Transaction, queue: str, to: int, segments: Path, *, forced: bool = False
+) -> int:
     """Delete the rows up to ``to``, the end of a segment or group.
 
     Return the sequence of the oldest row that is left. Nothing is deleted if the default consumer
     of the queue, or of its journal, has not received all rows up to ``to`` (except in queues of
-    RECEIVED_BY_NOBODY). The groups are only marked (:mod:`.sweeper`), and the files of segments are
-    deleted after the commit. Holes are deleted with the rows. The queue of forwarded messages keeps
-    its newest holes: the sender process may still have to learn that an operator gave those rows
-    up, and that these rows are not lost. The function is for :meth:`Journal.transact`. Raises
-    :class:`StoreError` if the queue does not exist.
+    RECEIVED_BY_NOBODY, and with ``forced``). The groups are only marked (:mod:`.sweeper`), and the
+    files of segments are deleted after the commit. Holes are deleted with the rows. The queue of
+    forwarded messages keeps its newest holes: the sender process may still have to learn that an
+    operator gave those rows up, and that these rows are not lost. The function is for
+    :meth:`Journal.transact`. Raises :class:`StoreError` if the queue does not exist.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
     trimmed_to: int = db.execute(
         "SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)
     ).fetchone()[0]
-    if queue not in RECEIVED_BY_NOBODY and to > state.kept_after(db, queue_id):
+    if not forced and queue not in RECEIVED_BY_NOBODY and to > state.kept_after(db, queue_id):
         # The plan belongs to a queue that was deleted and created again meanwhile, because marks
         # never go back.
         return trimmed_to + 1

@@ -81,6 +81,11 @@ def release(connection: sqlite3.Connection, name: str) -> None:
         _store(connection, held._replace(names=held.names - {name}))
 
 
+def release_all(connection: sqlite3.Connection) -> None:
+    """Take every subscription off hold, in the caller's transaction."""
+    connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,))
+
+
 def _store(connection: sqlite3.Connection, held: HeldSubscriptions) -> None:
     if held.names is not None and not held.names:
         connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,))

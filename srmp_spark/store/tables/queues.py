@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,29 @@ names of all others.
 _UNDECLARED = "undeclared"
 _UNDECLARED_OPTIONS = json.dumps({_UNDECLARED: True})
 """Options of an undeclared subqueue, as they are stored."""
+_JOURNAL_AFTER = "journal_after"
+_PAUSED_OUT = "paused_out"
+_MADE_FOR = "made_for"
+
+
+class MadeFor(NamedTuple):
+    """The subscription for which a queue was created, and the last sequence at that time."""
+
+    subscription: str
+    end: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> MadeFor | None:
+        """Return the mark in the stored ``options``, or ``None`` for a queue without it."""
+        found = options.get(_MADE_FOR)
+        if not isinstance(found, list) or [type(each) for each in found] != [str, int]:
+            return None
+        return cls(*found)
+
+
+def is_paused_out(options: Mapping[str, Any]) -> bool:
+    """Return whether the readers of the queue with these ``options`` wait."""
+    return options.get(_PAUSED_OUT) is True
 
 
 def create(
@@ -44,16 +67,23 @@ def create(
     name: str,
     *,
     transactional: bool,
-    options: Mapping[str, Any] | None = None,
+    journal: bool = False,
+    made_for: str | None = None,
+    undeclared: bool = False,
 ) -> state.StoredQueue:
     """Create the queue ``name``, or replace the options of an existing queue.
 
-    ``transactional`` is fixed while the queue exists. A deleted queue of that name is opened again,
-    and is not paused. Return the queue as stored. Raises :class:`StoreError` if the queue exists
-    and is transactional where a queue without transactions is wanted, or the reverse.
+    ``transactional`` is fixed while the queue exists. ``journal`` lets the queue keep a journal
+    from its first row on. ``made_for`` names the subscription that needs the queue. ``undeclared``
+    marks a subqueue that a remote reader created. A deleted queue of that name is opened again, and
+    is not paused. Return the queue as stored. Raises :class:`StoreError` if the queue exists and is
+    transactional where a queue without transactions is wanted, or the reverse.
     """
     db = transaction.connection
-    text = json.dumps(dict(options or {}), sort_keys=True)
+    options: dict[str, Any] = {_JOURNAL_AFTER: 0} if journal else {}
+    if undeclared:
+        options[_UNDECLARED] = True
+    text = json.dumps(options, sort_keys=True)
     row = db.execute(
         "SELECT id, transactional, deleted_at FROM queues WHERE name = ?", (name,)
     ).fetchone()
@@ -79,7 +109,12 @@ def create(
             "WHERE id = ?",
             (transactional, text, queue_id),
         )
-    transaction.queues_opened[name] = (queue_id, end_of(db, queue_id))
+    end = end_of(db, queue_id)
+    if made_for is not None:
+        _change_options(
+            transaction, name, lambda each: each.update({_MADE_FOR: MadeFor(made_for, end)})
+        )
+    transaction.queues_opened[name] = (queue_id, end)
     transaction.queues_closed.discard(name)
     return state.load_queue(db, queue_id)
 
@@ -114,7 +149,7 @@ def create_subqueue(
             db.execute("UPDATE queues SET name = ? WHERE id = ?", (name, unused[0]))
         else:
             _check_names_max(db, name)
-    return create(transaction, name, transactional=transactional, options={_UNDECLARED: True})
+    return create(transaction, name, transactional=transactional, undeclared=True)
 
 
 def _check_names_max(db: sqlite3.Connection, name: str) -> None:
@@ -140,15 +175,15 @@ def declare(transaction: Transaction, name: str) -> None:
 
     It is then kept like any other queue. Raises :class:`StoreError` if there is no such queue.
     """
-    db, queue_id = transaction.connection, queue_id_of(transaction, name)
-    options = json.loads(
-        db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
-    )
-    options.pop(_UNDECLARED, None)
-    db.execute(
-        "UPDATE queues SET options = ? WHERE id = ?",
-        (json.dumps(options, sort_keys=True), queue_id),
-    )
+    _change_options(transaction, name, lambda options: options.pop(_UNDECLARED, None))
+
+
+def keep(transaction: Transaction, name: str) -> None:
+    """Store that the queue ``name`` stays when the subscription that it was made for is removed.
+
+    Raises :class:`StoreError` if there is no such queue.
+    """
+    _change_options(transaction, name, lambda options: options.pop(_MADE_FOR, None))
 
 
 def set_journal(transaction: Transaction, name: str, after: int | None) -> None:
@@ -157,21 +192,45 @@ def set_journal(transaction: Transaction, name: str, after: int | None) -> None:
     With ``None`` the queue keeps no journal, and the consumers of the journal are deleted. Raises
     :class:`StoreError` if there is no such queue.
     """
-    db, queue_id = transaction.connection, queue_id_of(transaction, name)
-    options = json.loads(
-        db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
-    )
     if after is None:
-        options.pop("journal_after", None)
-        db.execute(
+        queue_id = _change_options(
+            transaction, name, lambda options: options.pop(_JOURNAL_AFTER, None)
+        )
+        transaction.connection.execute(
             "DELETE FROM consumers WHERE queue_id = ? AND substr(name, 1, ?) = ?",
             (queue_id, len(state.JOURNAL_CONSUMERS), state.JOURNAL_CONSUMERS),
         )
     else:
-        options["journal_after"] = after
+        _change_options(transaction, name, lambda options: options.update({_JOURNAL_AFTER: after}))
+
+
+def _change_options(
+    transaction: Transaction, name: str, change: Callable[[dict[str, Any]], object]
+) -> int:
+    """Apply ``change`` to the stored options of an existing queue, and return the queue's id."""
+    db, queue_id = transaction.connection, queue_id_of(transaction, name)
+    options = json.loads(
+        db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
+    )
+    change(options)
     db.execute(
         "UPDATE queues SET options = ? WHERE id = ?",
         (json.dumps(options, sort_keys=True), queue_id),
+    )
+    return queue_id
+
+
+def set_paused_out(transaction: Transaction, name: str, *, paused: bool) -> None:
+    """Set whether the readers of the queue wait (``queue pause --out`` and ``queue resume``).
+
+    Raises :class:`StoreError` if there is no such queue.
+    """
+    _change_options(
+        transaction,
+        name,
+        lambda options: (
+            options.update({_PAUSED_OUT: True}) if paused else options.pop(_PAUSED_OUT, None)
+        ),
     )
 
 
@@ -189,10 +248,9 @@ def delete(transaction: Transaction, name: str, segments: Path, now: int) -> Non
     """Delete a queue with its rows, holes and consumers; message identifiers stay known.
 
     The groups are only marked, and deleted in slices later (:mod:`.sweeper`). The files of segments
-    in the folder ``segments`` are deleted after the commit. The entry of the queue stays, too. The
-    engine drops the streams that end with the queue (:meth:`.Receiver.remove_queue`), and the same
-    commit deletes them. ``now`` is in microseconds since 1970, UTC. Raises :class:`StoreError` if
-    there is no such queue.
+    in the folder ``segments`` are deleted after the commit. The entry of the queue stays, too, and
+    so do the streams of its senders (:meth:`.Receiver.remove_queue`). ``now`` is in microseconds
+    since 1970, UTC. Raises :class:`StoreError` if there is no such queue.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     end = end_of(db, queue_id)

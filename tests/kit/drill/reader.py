@@ -29,13 +29,16 @@ Place = tuple[str, str, int]
 class Reader(threading.Thread):
     """Reads queues to the end, again and again, until :meth:`stop`.
 
-    ``rows`` counts the reads of each place. ``failure`` is the text of the error at which a query
-    would have failed, or ``None``.
+    ``rows`` counts the reads of each place, and ``read_at`` has the monotonic time, in seconds, of
+    each read that had rows. ``failure`` is the text of the error at which a query would have
+    failed, or ``None``.
     """
 
-    def __init__(self, api: str, queues: Sequence[str]) -> None:
+    def __init__(self, api: str, queues: Sequence[str], consumer: str = DEFAULT_CONSUMER) -> None:
         super().__init__(name="drill-reader", daemon=True)
         self.rows: Counter[Place] = Counter()
+        self.read_at: list[float] = []
+        self._consumer = consumer
         self.failure: str | None = None
         self._api = api
         self._positions: dict[str, tuple[str, int]] = {}
@@ -69,7 +72,7 @@ class Reader(threading.Thread):
             if time.monotonic() >= self._registered_at + RENEW_SECONDS:
                 for queue in self._queues:
                     first = self._positions.get(queue, ("", 0))[1] + 1
-                    client.register(queue, DEFAULT_CONSUMER, holder="drill", first=first)
+                    client.register(queue, self._consumer, holder="drill", first=first)
                 self._registered_at = time.monotonic()
             read = [self._step(client, queue) for queue in self._queues]
             return 0.0 if any(read) else IDLE_SECONDS
@@ -95,9 +98,8 @@ class Reader(threading.Thread):
             )
             # The position follows the rows, so that a batch that broke off is read again.
             self._positions[queue] = (found.epoch, found.last)
-            client.received(
-                queue, DEFAULT_CONSUMER, epoch=found.epoch, to=found.last, holder="drill"
-            )
+            self.read_at.append(time.monotonic())
+            client.received(queue, self._consumer, epoch=found.epoch, to=found.last, holder="drill")
             return True
         if found.next_epoch is not None:
             self._positions[queue] = found.next_epoch, after

@@ -87,6 +87,10 @@ class _Queue:
         """Return False, because every change is reported at once."""
         return False
 
+    def holds_receivers(self) -> bool:
+        """Return False, because nobody pauses the readers of this queue."""
+        return False
+
     def has_left(self, sequence: int) -> bool:
         """Return whether the message ``sequence`` has left the queue for good."""
         return sequence in self.left

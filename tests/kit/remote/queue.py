@@ -154,6 +154,8 @@ class Connection:
         self._faults = faults
         self._gone = False
         self._cursor = -1
+        self.cursors = 0
+        """Number of cursors that were created and not closed."""
         self.calls_at_once = queue.rng.choice((1, 8, 64))
 
     async def call(self, opnum: int, asked: Any, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # of any method
@@ -204,8 +206,10 @@ class Connection:
             return HandleRequest(ContextHandle(0, self.number.to_bytes(16, "big")))
         if opnum == 4:
             self._cursor = -1
+            self.cursors += 1
             return CursorResponse(1, OK)
         if opnum == 5:
+            self.cursors -= 1
             return StatusResponse(OK)
         if opnum == 9:
             found = next(

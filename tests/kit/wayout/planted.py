@@ -20,7 +20,7 @@ from srmp_spark.queue_manager.sender.http.connections import Wire
 from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey, Send
 from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sending.sender import Sender
-from srmp_spark.store.outbox.preparing.preparation import Prepared
+from srmp_spark.store.outbox.preparing.prepared import Prepared
 from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 
 

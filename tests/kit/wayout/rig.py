@@ -31,7 +31,7 @@ from srmp_spark.srmp.sending.outgoing_effects import (
 from srmp_spark.srmp.sending.outgoing_states import SenderSettings
 from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.messages.packed_group import BatchPart
-from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered
+from srmp_spark.store.outbox.preparing.prepared import CommitResult, Numbered
 from tests.kit.sim_disk import Synced
 from tests.kit.wayout.peers import Net, Peer
 from tests.kit.wayout.virtual_loop import VirtualLoop
@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 class Batch:
     """A batch to be committed, with rows for queues: queue → names of its rows.
 
-    It stands in for :class:`~srmp_spark.store.outbox.preparing.preparation.Prepared`.
+    It stands in for :class:`~srmp_spark.store.outbox.preparing.prepared.Prepared`.
     """
 
     rows: Mapping[QueueKey, Sequence[str]]

@@ -58,7 +58,7 @@ BODIES_MAX = 192 * 1_048_576
 A call that needs more is answered 503 and may be repeated.
 """
 QUERY_FIELDS_MAX = 50
-"""Most fields of a query string. More raise a 400; no call has more than six."""
+"""Most fields of a query string. More raise a 400; no call has more than 25."""
 QUERY_MAX = 8_192
 """Longest query string, in bytes.
 

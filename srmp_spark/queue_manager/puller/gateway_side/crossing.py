@@ -63,6 +63,8 @@ class OpenRemoteQueue(msgspec.Struct, tag=True, frozen=True):
     call: int
     format: QueueFormat
     receive: bool
+    exclusive: bool = False
+    """Whether no other reader may have the queue open to receive (MQ_DENY_SHARE)."""
 
 
 class StartReceive(msgspec.Struct, tag=True, frozen=True):

@@ -139,7 +139,9 @@ class GatewayConnection:
         if client is None:
             raise NotSentError(f"{self._host.text}: there is no connection")
         if isinstance(asked, OpenRemoteQueue):
-            self._queue = await GatewayQueue.open(client, asked.format, receive=asked.receive)
+            self._queue = await GatewayQueue.open(
+                client, asked.format, receive=asked.receive, exclusive=asked.exclusive
+            )
             return CallDone(number, call)
         queue = self._queue
         if queue is None:

@@ -8,7 +8,13 @@ from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.client.failures import refused
 from srmp_spark.mqrr.client.queue_calls import Ended, QueueCalls, ended, open_queue
-from srmp_spark.mqrr.ndr.methods import ACCESS_PEEK, ACCESS_RECEIVE, Parameters
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_PEEK,
+    ACCESS_RECEIVE,
+    SHARE_DENY_NONE,
+    SHARE_DENY_SHARE,
+    Parameters,
+)
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.ndr.stub import ContextHandle
 from srmp_spark.mqrr.packets.sections import whole_packet
@@ -46,13 +52,17 @@ class GatewayQueue:
         self._calls = QueueCalls(handle)
 
     @classmethod
-    async def open(cls, calls: Calls, queue: QueueFormat, *, receive: bool) -> GatewayQueue:
+    async def open(
+        cls, calls: Calls, queue: QueueFormat, *, receive: bool, exclusive: bool = False
+    ) -> GatewayQueue:
         """Open the remote queue ``queue`` and return it.
 
-        With ``receive`` messages can be received from it, otherwise only peeked.
+        With ``receive`` messages can be received from it, otherwise only peeked. With
+        ``exclusive`` the server refuses the call if another reader has the queue open to receive.
         """
         access = ACCESS_RECEIVE if receive else ACCESS_PEEK
-        answer = await calls.call(*open_queue(queue, access))
+        share = SHARE_DENY_SHARE if exclusive else SHARE_DENY_NONE
+        answer = await calls.call(*open_queue(queue, access, share))
         return cls(calls, answer.handle)
 
     async def read(

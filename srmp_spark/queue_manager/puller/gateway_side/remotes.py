@@ -170,13 +170,18 @@ class RemoteConnection:
             raise _unexpected(opened)
         self.address, self.calls_at_once = opened.address, opened.calls_at_once
 
-    async def open(self, queue: QueueFormat, *, receive: bool) -> CrossedQueue:
+    async def open(
+        self, queue: QueueFormat, *, receive: bool, exclusive: bool = False
+    ) -> CrossedQueue:
         """Open the one remote queue of this connection, and return it.
 
-        With ``receive`` messages can be received from it, otherwise only peeked. Raises
-        :class:`RemoteReadError` and :class:`RemoteLostError`.
+        With ``receive`` messages can be received from it, otherwise only peeked. With
+        ``exclusive`` no other reader may have it open to receive. Raises :class:`RemoteReadError`
+        and :class:`RemoteLostError`.
         """
-        await self.call(lambda number, call: OpenRemoteQueue(number, call, queue, receive))
+        await self.call(
+            lambda number, call: OpenRemoteQueue(number, call, queue, receive, exclusive)
+        )
         return CrossedQueue(self)
 
     async def call(self, make: Callable[[int, int], Call]) -> ConnectionOpened | Answer:

@@ -5,16 +5,19 @@ again. A message that was not seen before becomes a row of the local queue, and 
 seen is stored in the same commit. A comparison with the last message would not suffice. A message
 of higher priority that arrives later is before it, and a message that was locked during the walk
 returns to its old place. A message that was seen, but is missing in a whole walk, may be locked.
-Its note is dropped only if a peek reports that the message is gone. A note has both identifiers of
-the message, as moved messages have, because a queue manager that is set up anew issues lookup
-identifiers from the beginning.
+Only if a peek reports that the message is gone, it was received there: that is noted with its row
+(:mod:`srmp_spark.store.tables.cutovers`), for the day on which the queue is cut over. If a message
+that was gone is shown again under both its identifiers, its reader has put it back: the note is
+taken back, and there is no second row. A note has both identifiers of the message, as moved
+messages have, because a queue manager that is set up anew issues lookup identifiers from the
+beginning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from srmp_spark.errors import LimitExceededError, RemoteLostError, SrmpSparkError
 from srmp_spark.mqrr.actions import Action
@@ -28,6 +31,7 @@ from srmp_spark.queue_manager.puller.gateway_side.answers import (
     unreadable_text,
 )
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.moving_and_copying.gone import LOOKUPS_OF_A_COMMIT, find_gone
 from srmp_spark.queue_manager.puller.moving_and_copying.locks import BATCH_BYTES, BATCH_MESSAGES
 from srmp_spark.queue_manager.puller.moving_and_copying.passing import UNREADABLE_WALKED_MAX
 
@@ -50,15 +54,37 @@ class Noting(Protocol):
         """
         ...
 
-    async def removed(self, keys: Collection[PulledKey]) -> None:
-        """Forget that these messages were copied: the remote queue no longer has them."""
+    async def received_there(self, keys: Collection[PulledKey]) -> None:
+        """Store that other readers received the originals of these copied messages."""
         ...
+
+    async def taken_back(self, keys: Collection[PulledKey]) -> set[PulledKey]:
+        """Return those messages that were noted as received there, and are in the queue again.
+
+        They have a row already. Store that they are in the remote queue.
+        """
+        ...
+
+
+class WalkDone(NamedTuple):
+    """The numbers of one walk that reached the end of the remote queue."""
+
+    number: int
+    """Number of the walk since the start of the process, from 1."""
+    there: int
+    """Number of readable messages that the walk met."""
+    locked: int
+    """Number of copied messages that were not met and are not gone: another reader holds them."""
+    unreadable: int
+    not_copied: int
+    """Number of messages beyond COPIED_MAX, which have no row here."""
 
 
 @dataclass(slots=True)
 class _Walk:
     """The progress of one walk through the queue, over one connection or several."""
 
+    number: int
     by_number: ByNumber = field(default_factory=ByNumber)
     there: set[PulledKey] = field(default_factory=set)
     """Keys of the messages that the walk has met in the remote queue."""
@@ -147,11 +173,17 @@ class Copier:
     """
 
     def __init__(
-        self, noting: Noting, seen: Collection[PulledKey], *, told: Callable[[str], None]
+        self,
+        noting: Noting,
+        seen: Collection[PulledKey],
+        *,
+        told: Callable[[str], None],
+        gone: int = 0,
     ) -> None:
         """Begin with ``seen``, the keys of the messages that earlier processes have copied.
 
         ``told`` is called with texts about skipped messages, which the operator sees in ``status``.
+        ``gone`` is the number of copied messages that are noted as received there.
         """
         self._noting = noting
         self._on_trouble = told
@@ -164,6 +196,11 @@ class Copier:
         self.not_copied = 0
         """Number of messages beyond COPIED_MAX that the last walk found."""
         self.is_full: str | None = None
+        self.received_there = gone
+        """Number of copied messages that are noted as received there."""
+        self.walks_begun = 0
+        self.last_walk: WalkDone | None = None
+        """The newest walk that reached the end of the queue, or ``None`` if there is none yet."""
         self._walk: _Walk | None = None
         """The walk in progress. If it is ``None``, the next call begins a new walk."""
 
@@ -184,7 +221,8 @@ class Copier:
         before = self.rows_made
         walk = self._walk
         if walk is None:
-            walk = self._walk = _Walk()
+            self.walks_begun += 1
+            walk = self._walk = _Walk(self.walks_begun)
             steps: _ByCursor | _ByNumber = _ByCursor(queue, walk)
         else:
             steps = _ByNumber(queue, walk)
@@ -203,7 +241,15 @@ class Copier:
         if walk.not_copied:
             self._on_trouble(not_copied_text(walk.not_copied))
         if self.is_full is None:
-            await self._forget(queue, self.seen - walk.there)
+            missed = self.seen - walk.there
+            await self._note_gone(queue, missed)
+            self.last_walk = WalkDone(
+                walk.number,
+                len(walk.there) + walk.not_copied,
+                len(missed & self.seen),
+                walk.unreadable,
+                walk.not_copied,
+            )
         return self.rows_made - before
 
     async def _through(self, walk: _Walk, steps: _ByCursor | _ByNumber) -> None:
@@ -245,27 +291,33 @@ class Copier:
         await self._copy(tuple(waiting.values()))
 
     async def _copy(self, messages: Sequence[Pulled]) -> None:
+        """Make rows of messages that were not seen, except those that were put back."""
+        if messages and self.received_there:
+            back = await self._noting.taken_back([each.key for each in messages])
+            self.seen |= back
+            self.received_there -= len(back)
+            messages = [each for each in messages if each.key not in back]
         if messages:
             count, self.is_full = await self._noting.copied(messages)
             self.seen |= {each.key for each in messages[:count]}
             self.rows_made += count
 
-    async def _forget(self, queue: ReadableQueue, missed: set[PulledKey]) -> None:
-        gone: set[PulledKey] = set()
-        try:
-            for key in missed:
-                if await _is_gone(queue, key):
-                    gone.add(key)
-        except SrmpSparkError:
-            # The answers before the connection broke count. The next walk asks for the rest.
-            await self._forget_these(gone)
-            raise
-        await self._forget_these(gone)
+    async def _note_gone(self, queue: ReadableQueue, missed: Collection[PulledKey]) -> None:
+        """Look up the copied messages that a walk missed, and note those that are gone.
 
-    async def _forget_these(self, gone: set[PulledKey]) -> None:
-        if gone:
-            await self._noting.removed(gone)
-            self.seen -= gone
+        The answers before an error count. Raises :class:`RemoteLostError` and
+        :class:`RemoteReadError`; the next walk asks for the rest.
+        """
+        waiting = list(missed)
+        for at in range(0, len(waiting), LOOKUPS_OF_A_COMMIT):
+            gone: list[PulledKey] = []
+            try:
+                await find_gone(queue, waiting[at : at + LOOKUPS_OF_A_COMMIT], gone)
+            finally:
+                if gone:
+                    await self._noting.received_there(gone)
+                    self.seen.difference_update(gone)
+                    self.received_there += len(gone)
 
 
 def not_copied_text(count: int) -> str:
@@ -275,20 +327,3 @@ def not_copied_text(count: int) -> str:
         "the remote queue (COPIED_MAX); "
         'receive or purge messages there, or subscribe with mode = "move"'
     )
-
-
-async def _is_gone(queue: ReadableQueue, key: PulledKey) -> bool:
-    """Look a message up in the remote queue, and return whether it is gone.
-
-    It is gone if a peek reports that for each lookup identifier that the message may have. A
-    message that is locked is not gone. Raises :class:`RemoteLostError` and
-    :class:`RemoteReadError`.
-    """
-    for lookup_id in key.lookup_ids:
-        found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
-        if isinstance(found, Pulled):
-            if found.key.message_id == key.message_id:
-                return False
-        elif isinstance(found, UnreadableMessage) or found not in REMOVED:
-            return False
-    return True

@@ -44,6 +44,7 @@ from srmp_spark.queue_manager.puller.moving_and_copying.locks import (
     Locks,
 )
 from srmp_spark.queue_manager.puller.moving_and_copying.passing import Passing
+from srmp_spark.queue_manager.puller.moving_and_copying.settling import DecisionStore, Settling
 
 ENDS_AT_ONCE = 32
 """Most calls of R_EndReceive in flight, if the server accepts as many.
@@ -66,8 +67,11 @@ _EVENTS = {
 }
 
 
-class Keeping(Protocol):
-    """Stores messages. Each asynchronous call waits until its result is on stable storage."""
+class Keeping(DecisionStore, Protocol):
+    """Stores messages, and decisions about copied ones.
+
+    Each asynchronous call waits until its result is on stable storage.
+    """
 
     async def keep(self, messages: Sequence[Pulled]) -> None:
         """Store these messages in the table of kept messages.
@@ -86,10 +90,6 @@ class Keeping(Protocol):
         Return the number of messages that became rows, from the first on, and the reason why the
         next one did not, or ``None``.
         """
-        ...
-
-    async def removed(self, keys: Collection[PulledKey]) -> None:
-        """Forget that these messages were copied: the remote queue no longer has them."""
         ...
 
     def sending_end(self, keys: Collection[PulledKey]) -> None:
@@ -136,19 +136,22 @@ class Mover:
         *,
         told: Callable[[str], None],
         copied: Collection[PulledKey] = (),
+        copied_ends: Collection[PulledKey] = (),
         takes: bool = True,
     ) -> None:
         """Begin with ``kept``, the messages that the last process stored and did not publish.
 
         ``told`` is called with texts about unreadable messages, which the operator sees in
         ``status``. ``copied`` are messages that are rows already, from when the subscription had
-        ``mode = "copy"``. They are only removed from the remote queue. If ``takes`` is False, no
-        message is taken from the remote queue. Then :meth:`look_up` finds out what happened to the
+        ``mode = "copy"``. They make no second row (:mod:`.settling`). For those in
+        ``copied_ends`` an earlier process may have sent End. If ``takes`` is False, no message is
+        taken from the remote queue. Then :meth:`look_up` finds out what happened to the
         messages in ``kept``, and leaves their originals in the remote queue.
         """
         self._keeping = keeping
         self._on_trouble = told
-        self._copied = set(copied)
+        self.settling = Settling(keeping, copied, copied_ends)
+        """The copied messages that are not decided yet."""
         self._takes = takes
         self.kept: dict[PulledKey, Pulled] = {each.key: each for each in kept}
         """Messages that are stored and are no rows of a queue yet, by key."""
@@ -327,20 +330,6 @@ class Mover:
             self._on_trouble(unreadable_text(passing.passed, passing.reason))
         return locked
 
-    async def _remove_copied(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
-        """Remove messages that are rows already, from ``mode = "copy"``, from the remote queue.
-
-        Whether an End succeeds or the message arrives again, nothing is lost or doubled. The keys
-        of the removed messages are deleted from the store. Raises :class:`RemoteLostError` and
-        :class:`RemoteReadError`.
-        """
-        for each in messages:
-            if await queue.end(each.request) is Ended.CARRIED_OUT:
-                self._copied.discard(each.key)
-        removed = {each.key for each in messages} - self._copied
-        if removed:
-            await self._keeping.removed(removed)
-
     def _same(self, found: Pulled) -> Pulled:
         """Return the kept message with the key of ``found``, or ``found`` if none is kept.
 
@@ -358,11 +347,14 @@ class Mover:
     async def _keep(self, queue: ReadableQueue, locked: Sequence[Pulled]) -> _Batch:
         """Store the messages of a batch that are not kept yet, and return the batch.
 
-        Messages that are rows from an earlier copy are removed from the remote queue at once.
+        Messages that are rows from an earlier copy are removed from the remote queue at once, and
+        are not in the batch.
         """
         handed = [self._same(each) for each in locked]
-        messages = [each for each in handed if each.key not in self._copied]
-        await self._remove_copied(queue, [each for each in handed if each.key in self._copied])
+        messages = [each for each in handed if each.key not in self.settling]
+        copied = [each for each in handed if each.key in self.settling]
+        if copied:
+            await self.settling.remove(queue, copied, min(queue.calls_at_once, ENDS_AT_ONCE))
         new = [each for each in messages if each.state is PulledState.HANDED]
         if new:
             await self._keeping.keep(new)
@@ -440,6 +432,7 @@ class Mover:
         """
         self._passing = None
         self._line.broke()
+        self.settling.on_connection_lost()
         for each in self.kept.values():
             if each.state in (PulledState.KEPT, PulledState.ENDING):
                 each.move(PulledEvent.LOST)

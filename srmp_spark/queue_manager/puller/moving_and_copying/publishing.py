@@ -11,22 +11,30 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from srmp_spark.message import Arrival
 from srmp_spark.names import NULL_GUID
-from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 from srmp_spark.rows.group import Form
-from srmp_spark.srmp.receiving.effects import Refused
+from srmp_spark.srmp.receiving.effects import Accepted, Refused
 from srmp_spark.store.database.transaction import Transaction
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
-    from srmp_spark.srmp.receiving.effects import Ok
+    from srmp_spark.srmp.receiving.effects import Ok, Pending
 
 LOOKUP_ID = Struct("<Q")
 """The form of the lookup identifier, which is stored in place of an HTTP head."""
+
+
+class Published(NamedTuple):
+    """A message that became a row."""
+
+    key: PulledKey
+    sequence: int | None
+    """Sequence of the row, or ``None`` if a redirection led the row to another queue."""
 
 
 class _Row:
@@ -54,20 +62,22 @@ async def publish(
     queue: str,
     peer: str,
     messages: Sequence[Pulled],
-    note: Callable[[Transaction, Sequence[Pulled]], None],
+    note: Callable[[Transaction, Sequence[Published]], None],
 ) -> tuple[int, str | None]:
     """Make rows of ``messages`` in this order, and wait until they are on stable storage.
 
-    ``note`` is called in the same commit with the messages that became rows. ``peer`` names the
-    remote host. Return the number of messages that became rows, from the first on, and the reason
-    why the next one did not (the queue is paused, full or gone, or no messages are accepted), or
-    ``None``. The rest may be tried again. Raises the error of the journal if the commit fails.
+    ``note`` is called in the same commit with the messages that became rows, and their sequences.
+    ``peer`` names the remote host. Return the number of messages that became rows, from the first
+    on, and the reason why the next one did not (the queue is paused, full or gone, or no messages
+    are accepted), or ``None``. The rest may be tried again. Raises the error of the journal if the
+    commit fails.
     """
     gate = manager.gate.closed
     if gate is not None:
         return 0, gate.message
     destination = f"{manager.public_base}/msmq/{quote(queue, safe='/$')}"
     waiting: list[asyncio.Future[None]] = []
+    stored: list[Published] = []
     why = None
     for each in messages:
         message = each.message._replace(
@@ -92,8 +102,8 @@ async def publish(
             why = outcome.message
             break
         waiting.append(row.done)
+        stored.append(Published(each.key, _sequence_in(queue, outcome)))
     if waiting:
-        stored = messages[: len(waiting)]
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(result: None, error: BaseException | None) -> None:
@@ -106,3 +116,7 @@ async def publish(
         manager.journal.call(lambda transaction: note(transaction, stored), done)
         await asyncio.gather(*waiting, noted)
     return len(waiting), why
+
+
+def _sequence_in(queue: str, outcome: Pending) -> int | None:
+    return outcome.sequence if isinstance(outcome, Accepted) and outcome.queue == queue else None

@@ -1,6 +1,7 @@
-"""Store the remote messages that are no rows yet, and the keys of those that were copied.
+"""Store the remote messages that are no rows yet, and load the state of a subscription.
 
-The functions read and write over the caller's connection, and the caller commits.
+The functions read and write over the caller's connection, and the caller commits. The table module
+:mod:`srmp_spark.store.tables.cutovers` stores what was copied.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from srmp_spark.mqrr.packets.message_packet import parse_message_packet
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
 from srmp_spark.store.database.set_aside import KEY_MAX, REASON_MAX, SetAside, readable, typed
+from srmp_spark.store.tables import cutovers
+from srmp_spark.store.tables.cutovers import CutoverRow
 
 _SIGNED = 2**63
 
@@ -33,6 +36,12 @@ class StoredPullerState(NamedTuple):
     While there is such a message, the subscription must not read, because it would not recognise
     the message in the remote queue.
     """
+    ends: frozenset[PulledKey] = frozenset()
+    """Keys of copied messages for which an End may have been sent, and that are not decided."""
+    gone: int = 0
+    """Number of copied messages whose originals other readers received."""
+    cutover: CutoverRow | None = None
+    """The cut-over of the subscription, or ``None`` if it was never cut over."""
 
 
 def load_left(connection: sqlite3.Connection, subscription: str) -> StoredPullerState:
@@ -63,7 +72,14 @@ def load_left(connection: sqlite3.Connection, subscription: str) -> StoredPuller
                 PulledKey(lookup_id % 2**64, message_id), packet, message, PulledState.UNANSWERED
             )
         )
-    return StoredPullerState(kept, _load_copied(connection, subscription, unreadable), unreadable)
+    return StoredPullerState(
+        kept,
+        _load_copied(connection, subscription, unreadable),
+        unreadable,
+        frozenset(PulledKey(*each) for each in cutovers.ends(connection, subscription)),
+        cutovers.count_gone(connection, subscription),
+        cutovers.load(connection, subscription),
+    )
 
 
 def keep_pulled(
@@ -112,26 +128,6 @@ def _load_copied(
 def _copied(row: Sequence[Any]) -> PulledKey:
     lookup_id, message_id = typed(row, (int, str))
     return PulledKey(lookup_id % 2**64, message_id)
-
-
-def note_copied(
-    connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
-) -> None:
-    """Store the keys of messages that were copied and are rows of a queue now."""
-    connection.executemany(
-        "INSERT OR IGNORE INTO copied(subscription, lookup_id, message_id) VALUES (?, ?, ?)",
-        [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
-    )
-
-
-def forget_copied(
-    connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
-) -> None:
-    """Delete the keys of copied messages that are no longer in the remote queue."""
-    connection.executemany(
-        "DELETE FROM copied WHERE subscription = ? AND lookup_id = ? AND message_id = ?",
-        [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
-    )
 
 
 def _signed(number: int) -> int:

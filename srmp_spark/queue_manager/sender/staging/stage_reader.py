@@ -6,9 +6,10 @@ and some bytes end the process that reads them. In this case they end a process 
 no socket, no database, no lock, and a limit on its memory. The sender process reads only files that
 this process has read to their end (:mod:`.stage_readers` is its side). This process reads each row,
 so it hashes each row too, and leaves the hashes alongside the stage
-(``srmp_spark.store.outbox.identity.row_hashes``).
+(``srmp_spark.store.outbox.identity.row_hashes``). It also takes out rows that can never be sent, if
+the client asked for that (``srmp_spark.store.outbox.staging.bad_rows``).
 
-    python -m srmp_spark.queue_manager.sender.staging.stage_reader PARENT
+    python -m srmp_spark.queue_manager.sender.staging.stage_reader PARENT LOG
 
 Questions are lines of JSON on standard input, and answers are lines of JSON on standard output, one
 for each question.
@@ -16,15 +17,15 @@ for each question.
 
 from __future__ import annotations
 
+import errno
 import resource
 import select
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-from srmp_spark.queue_manager.child.log_lines import log_to_stderr
+from srmp_spark.logs.form import LogForm, log_to_stderr
 from srmp_spark.queue_manager.child.process import end_with_parent
 from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
 
@@ -47,20 +48,29 @@ class Question(msgspec.Struct, frozen=True):
     file: str
     partition: int
     multicast: bool
+    application: str = ""
+    batch: str = ""
+    """Names of the application and the batch, for letters about bad rows."""
 
 
 class ReadableStage(msgspec.Struct, frozen=True, tag=True):
     """The verdict that every row of the stage can become a message, with facts about the stage.
 
-    ``rows`` and ``bytes`` are its size, the other fields are its schema.
+    ``rows`` and ``bytes`` are its size. ``file`` is its name: the client's, or that of the good
+    rows, if ``bad_rows`` rows that can never be sent were taken out. ``first_bad`` names the first
+    of these. The other fields are the schema of the stage.
     """
 
+    file: str
     rows: int
     bytes: int
+    bad_rows: int
+    first_bad: str
     columns: tuple[str, ...]
     order_by: tuple[tuple[str, str], ...]
     dead_letter: bool
     dead_letter_queue: str | None
+    on_bad_row: str
 
 
 class UnreadableStage(msgspec.Struct, frozen=True, tag=True):
@@ -78,17 +88,19 @@ Verdict = ReadableStage | UnreadableStage
 def judge(question: Question) -> Verdict:
     """Check the whole file of a question, and write the hashes of its rows alongside it.
 
-    Return :class:`ReadableStage` if every row can become a message, else :class:`UnreadableStage`.
-    Raises :class:`OSError` if the file cannot be read.
+    Return :class:`ReadableStage` if every row can become a message, or if the client wants rows
+    that cannot to be taken out. Return :class:`UnreadableStage` otherwise. Raises :class:`OSError`
+    if the file cannot be read.
     """
-    from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
-    from srmp_spark.store.outbox.identity.row_hashes import HashesWriter
-    from srmp_spark.store.outbox.stage_file import StageFile
+    from srmp_spark.store.outbox.errors import BAD_STAGE, NO_ROOM, BatchError
+    from srmp_spark.store.outbox.staging.bad_row_letters import Origin
+    from srmp_spark.store.outbox.staging.bad_rows import NO_BAD_ROWS, check_or_divide
 
+    origin = Origin(question.application, question.batch, question.partition)
     try:
-        stage = StageFile(Path(question.folder, question.file))
-        with closing(HashesWriter(stage.path, stage.bytes)) as hashes:
-            rows = stage.check(multicast=question.multicast, judged=hashes.add)
+        checked = check_or_divide(
+            Path(question.folder, question.file), origin, multicast=question.multicast, hashes=True
+        )
     except BatchError as error:
         return UnreadableStage(error.status, error.code, error.message, error.hint)
     except MemoryError:
@@ -96,16 +108,35 @@ def judge(question: Question) -> Verdict:
         return UnreadableStage(
             400, BAD_STAGE, message, "repartition into more tasks, or write smaller record batches"
         )
-    return ReadableStage(rows, stage.bytes, *stage.schema)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        message = f"the stage has bad rows, and there is no room to take them out: {error}"
+        return UnreadableStage(503, NO_ROOM, message, "make room, then try again")
+    bad = checked.bad or NO_BAD_ROWS
+    columns, order_by, dead_letter, dead_letter_queue, on_bad_row = checked.schema
+    return ReadableStage(
+        file=checked.file,
+        rows=checked.rows,
+        bytes=checked.bytes,
+        bad_rows=bad.rows,
+        first_bad=bad.first,
+        columns=columns,
+        order_by=order_by,
+        dead_letter=dead_letter,
+        dead_letter_queue=dead_letter_queue,
+        on_bad_row=on_bad_row,
+    )
 
 
 def main() -> None:
     """Answer questions until the parent closes its end, or is silent for :data:`IDLE_SECONDS`.
 
-    The first argument of the program is the process id of the parent.
+    The arguments of the program are the process id of the parent, and the parent's
+    :class:`.LogForm` as JSON.
     """
     end_with_parent(int(sys.argv[1]))
-    log_to_stderr()
+    log_to_stderr(msgspec.json.decode(sys.argv[2], type=LogForm), "stage-reader")
     leave_out_pandas()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     # A core dump would contain messages.

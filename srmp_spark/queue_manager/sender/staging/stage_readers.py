@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from srmp_spark.logs.form import form_of_this_process
 from srmp_spark.queue_manager.sender.staging.stage_reader import (
     Question,
     ReadableStage,
@@ -27,7 +28,8 @@ from srmp_spark.queue_manager.sender.staging.stage_reader import (
 )
 from srmp_spark.store.outbox.columns import StageSchema
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
-from srmp_spark.store.outbox.identity.row_hashes import delete_stage
+from srmp_spark.store.outbox.stage_paths import GOOD_ENDING, beside, delete_stage
+from srmp_spark.store.outbox.staging.bad_rows import BadRows
 from srmp_spark.store.outbox.staging.stages import CheckedStage
 
 TRIES = 2
@@ -52,7 +54,7 @@ class _Reader:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603  # our own module
-            [*command, str(os.getpid())],
+            [*command, str(os.getpid()), msgspec.json.encode(form_of_this_process())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={
@@ -128,21 +130,35 @@ class StageReaders:
         self._idle: list[_Reader] = []
         self._lock = threading.Lock()
 
-    def check(self, file: str, partition: int) -> CheckedStage:
+    def check(
+        self, file: str, partition: int, application: str = "", batch: str = ""
+    ) -> CheckedStage:
         """Let a reader check every row of ``file``, and return the checked stage.
 
-        ``file`` is a name in the folder, and ``partition`` is the number of the Spark partition. If
-        the stage is refused, delete it and raise :class:`BatchError`.
+        ``file`` is a name in the folder, and ``partition`` is the number of the Spark partition.
+        The names are for letters about bad rows. The stage may have another file, without bad rows,
+        and ``file`` is deleted then. If the stage is refused, delete it and raise
+        :class:`BatchError`.
         """
         path = self._folder / file
         assert path.parent == self._folder, f"{file} is a name, not a path"
-        verdict = self._verdict(Question(str(self._folder), file, partition, self._multicast))
+        verdict = self._verdict(
+            Question(str(self._folder), file, partition, self._multicast, application, batch)
+        )
         if isinstance(verdict, ReadableStage):
             schema = StageSchema(
-                verdict.columns, verdict.order_by, verdict.dead_letter, verdict.dead_letter_queue
+                verdict.columns,
+                verdict.order_by,
+                verdict.dead_letter,
+                verdict.dead_letter_queue,
+                verdict.on_bad_row,
             )
-            return CheckedStage(file, partition, verdict.rows, verdict.bytes, schema)
+            bad = BadRows(verdict.bad_rows, verdict.first_bad) if verdict.bad_rows else None
+            if verdict.file != file:
+                delete_stage(path)
+            return CheckedStage(verdict.file, partition, verdict.rows, verdict.bytes, schema, bad)
         delete_stage(path)
+        delete_stage(beside(path, GOOD_ENDING))
         raise BatchError(
             verdict.status, verdict.code, f"partition {partition}: {verdict.message}", verdict.hint
         )

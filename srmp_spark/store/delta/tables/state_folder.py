@@ -51,16 +51,23 @@ def check_state(state: str) -> None:
     """Check that no file is in the way of the folder that ``--state`` names.
 
     Nothing is created, and the value may name an object store. Raises :class:`ConfigurationError`
-    if a file is in the way, or if Delta cannot use the folder. Such a file does not go away by
-    itself, unlike the failure of a store.
+    if a file is in the way, if this user may not look there, or if Delta cannot use the folder.
+    None of these goes away by itself, unlike the failure of a store.
     """
     folder = state_folder(state)
     if folder is None:
         return
     for each in (folder, *folder.parents):
-        if each.is_dir():
-            return
-        if each.exists():
+        try:
+            if each.is_dir():
+                return
+            is_file = each.exists()
+        except OSError as error:  # A folder above it may be closed to this user.
+            raise ConfigurationError(
+                f"--state {state}: {each}: {error.strerror}; give the user of serve the right to "
+                "enter every folder above it"
+            ) from None
+        if is_file:
             raise ConfigurationError(
                 f"--state {state}: {each} is a file; name a folder, which is made if it "
                 "is not there"

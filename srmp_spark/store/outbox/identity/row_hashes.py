@@ -34,6 +34,7 @@ from srmp_spark.store.outbox.columns import POSITION
 from srmp_spark.store.outbox.identity.content_marks import content_marks
 from srmp_spark.store.outbox.identity.hashing import HASH_BYTES, content_hashes, key_hashes
 from srmp_spark.store.outbox.stage_file import Slice
+from srmp_spark.store.outbox.stage_paths import HASHES_ENDING, beside
 
 BY_KEY, BY_POSITION, BY_DIGEST = 0, 1, 2
 """Ways in which a row is identified: by its key, its source position or its content."""
@@ -54,9 +55,6 @@ HASHING_SECONDS_MAX = 30.0
 This is a quarter of the time that the stage's reader has for all of its work
 (``READ_SECONDS_MAX``). Most stages take a second. The commit hashes the rest.
 """
-ENDING = ".hashes"
-"""Ending of the name of a file of hashes. The name of the stage precedes it."""
-
 _FORM = "srmp row hashes 1"
 """Name of the form of the blocks in the file.
 
@@ -142,16 +140,7 @@ def _is_valid(column: pa.Array) -> np.ndarray:
 
 def hashes_of(stage: Path) -> Path:
     """Return the path of the file of hashes of a stage, whether or not the file exists."""
-    return stage.with_name(stage.name + ENDING)
-
-
-def delete_stage(stage: Path) -> None:
-    """Delete the file of a stage, and the file of its hashes, as far as they exist.
-
-    Raises :class:`OSError` if a file cannot be deleted.
-    """
-    stage.unlink(missing_ok=True)
-    hashes_of(stage).unlink(missing_ok=True)
+    return beside(stage, HASHES_ENDING)
 
 
 def _head(stage: Path, size: int) -> bytes:

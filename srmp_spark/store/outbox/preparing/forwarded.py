@@ -37,7 +37,7 @@ from srmp_spark.store.outbox.columns import ARROW, BYTES, INT, KINDS, TEXT, TIME
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS, LABEL_LENGTH_MAX
 from srmp_spark.store.outbox.messages.packed_group import ENVELOPE, VIA, BatchPart, pack_group
 from srmp_spark.store.outbox.messages.waiting import DEADLETTER
-from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered
+from srmp_spark.store.outbox.preparing.prepared import CommitResult, Numbered
 from srmp_spark.store.outbox.staging.row_checks import TIME_MAX
 from srmp_spark.store.outbox.staging.stages import StageRow
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
@@ -122,7 +122,7 @@ _log = logging.getLogger(__name__)
 class ForwardedBatch:
     """Stores some rows of the log as outgoing messages, together with the cursor of the log.
 
-    The class has the interface of :class:`~.preparation.Prepared`.
+    The class has the interface of :class:`~.prepared.Prepared`.
     """
 
     stages: Sequence[StageRow] = ()

@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,7 @@ from srmp_spark.srmp.sending.outgoing_effects import Enqueued, QueueKey
 from srmp_spark.store.outbox.columns import CanonicalDestinations
 from srmp_spark.store.outbox.errors import (
     BAD_BATCH,
+    BAD_ROW,
     DEAD_LETTER,
     FAIL,
     NO_ROOM,
@@ -51,15 +52,18 @@ from srmp_spark.store.outbox.limits import (
 from srmp_spark.store.outbox.messages.packed_group import BatchPart
 from srmp_spark.store.outbox.messages.waiting import WaitingMessages
 from srmp_spark.store.outbox.preparing.ahead import ahead
+from srmp_spark.store.outbox.preparing.bad_row_files import BAD_ROWS_SCOPE, BadRowFiles, Files
 from srmp_spark.store.outbox.preparing.batch_order import BatchOrder
 from srmp_spark.store.outbox.preparing.conflicts import REASONS
 from srmp_spark.store.outbox.preparing.identities import Identities, source_numbers
 from srmp_spark.store.outbox.preparing.leftovers import delete_batch_in_steps, delete_groups
 from srmp_spark.store.outbox.preparing.ordering import Buckets, is_in_order
 from srmp_spark.store.outbox.preparing.packing import Group, Packer, TransactionMasks, stored_rows
+from srmp_spark.store.outbox.preparing.prepared import CommitResult, Numbered
 from srmp_spark.store.outbox.preparing.row_numbers import blocks, is_large
-from srmp_spark.store.outbox.preparing.scan import Scan
+from srmp_spark.store.outbox.preparing.scan import Scan, SourceId
 from srmp_spark.store.outbox.stage_file import StageFile
+from srmp_spark.store.outbox.staging.bad_rows import letters_destination
 from srmp_spark.store.outbox.staging.loops import Loops
 from srmp_spark.store.outbox.staging.stages import StageRow
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
@@ -68,106 +72,6 @@ from srmp_spark.store.outbox.tables.writes import Writes
 from srmp_spark.store.tables.state import IDENTIFIER_MAX
 
 T = TypeVar("T")
-
-
-class CommitResult(NamedTuple):
-    """The result of a commit: how many rows became messages, and how many did not."""
-
-    new: int
-    known: int
-    """Rows that were sent before, or that occur in the batch twice with one key or position."""
-    conflicts: int = 0
-    """Rows that were not sent as messages, because other content has their key or position.
-
-    See :mod:`.conflicts`.
-    """
-
-
-class Prepared(Protocol):
-    """Rows that become outgoing messages in one transaction.
-
-    Examples are a batch of a sink, and messages that are forwarded (:mod:`.forwarded`). Call
-    :meth:`step` until it returns True, then :meth:`numbered`, and :meth:`.Outbox.write`.
-    """
-
-    @property
-    def parts(self) -> Sequence[BatchPart]:
-        """Return the parts of the rows that are sent, one or more for each outgoing queue."""
-
-    @property
-    def result(self) -> CommitResult | None:
-        """Return the result of the commit, or ``None`` before all steps are done."""
-
-    @property
-    def stages(self) -> Sequence[StageRow]:
-        """Return the stages of the batch, which are deleted when the batch counts."""
-
-    @property
-    def lost_stages(self) -> Sequence[StageRow]:
-        """Return the stages of lost attempts (:meth:`.Stages.lost_attempts`).
-
-        They are deleted when the batch counts.
-        """
-
-    @property
-    def identifiers(self) -> int:
-        """Return how many message identifiers the batch needs."""
-
-    @property
-    def letters(self) -> int:
-        """Return how many conflicts (:mod:`.conflicts`) become dead letters."""
-
-    @property
-    def unwritten_bytes(self) -> int:
-        """Return about how many bytes the last transaction must write."""
-
-    def step(self) -> bool:
-        """Do one step of the preparation; return whether all steps are done."""
-
-    def numbered(
-        self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
-    ) -> Numbered:
-        """Return the batch with its serials and message identifiers, for :meth:`.Outbox.write`.
-
-        ``ids_first`` is the first reserved message identifier, and ``enqueued`` has the engine's
-        answer for each of :attr:`parts`. ``unsent`` has the numbers of parts that found no room,
-        and enter no queue.
-        """
-
-    def write_last(
-        self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
-    ) -> None:
-        """Write what makes the batch count, in the caller's transaction.
-
-        That is the row of the batch in ``batches``, the identities that are not written yet, and
-        the serials of each part in its outgoing queue. With the commit of the transaction the rows
-        become messages. ``queue_ids`` has the ids of the outgoing queues in the table ``queues``.
-        """
-
-    def abort_step(self) -> bool:
-        """Delete one piece of what the batch wrote; return whether all of it is deleted."""
-
-    def end(self) -> None:
-        """Release files and memory, because the batch counts now or never will."""
-
-
-class Numbered(NamedTuple):
-    """A prepared batch with its serials and identifiers, for :meth:`.outbox.Outbox.write`."""
-
-    preparation: Prepared
-    ids_first: int
-    enqueued: tuple[Enqueued, ...]
-    unsent: AbstractSet[int] = frozenset()
-    """Numbers of parts that found no room.
-
-    The rows of such parts are dead letters from the beginning.
-    """
-
-    @property
-    def unsent_to(self) -> int:
-        """Return the highest serial of the parts that found no room, or 0 if there are none."""
-        given = zip(self.preparation.parts, self.enqueued, strict=True)
-        return max((each.last for part, each in given if part.number in self.unsent), default=0)
 
 
 _OF_QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:(?=[0-9]+\Z)")
@@ -245,7 +149,9 @@ class Preparation:
         self._loops = loops
         self._has_marked = False
         self._letters: list[tuple[BatchPart, str]] = []
-        """Conflicts that become dead letters, with the reason, as parts that never wait in a queue.
+        """Dead letters, with the reason, as parts that never wait in a queue.
+
+        They are conflicts, and letters about bad rows.
         """
         self._steps = self._prepare()
 
@@ -317,37 +223,29 @@ class Preparation:
         self._dead_letter_queue = _only(
             [file.schema.dead_letter_queue for _, file in files], "dead_letter_queue"
         )
-        addresses, rows = CanonicalDestinations(), 0
-        for _, file in files:
-            rows += file.messages(addresses)
-            yield
-        self._check_rows(rows)
-        scan = Scan(
-            files,
-            rows,
-            source_numbers(self._database, self._last),
-            addresses,
-            self._folder,
-            self._loops,
-        )
-        identities = Identities(
-            self._database,
-            self.application,
-            self.batch,
-            self._number,
-            self._known_since,
-            self._writes,
-            self._last,
-            wants_letters=self._on_conflict == DEAD_LETTER,
-        )
+        fate = _only([file.schema.on_bad_row for _, file in files], "on_bad_row") or FAIL
+        bad = self._bad_rows(files, fate)
+        sources = source_numbers(self._database, self._last)
+        wants_letters = self._on_conflict == DEAD_LETTER
+        scan, identities = yield from self._new_scan(files, sources, wants_letters=wants_letters)
+        if self._loops is not None and fate != FAIL:
+            self._loops.keep(scan.zeros(bool))
         early = yield from self._scan(scan, identities)
-        if self._loops is not None:
-            self._loops.refuse(lambda number: _name(scan, number))
+        if self._loops is not None and self._loops.are_found:
+            if fate == FAIL:
+                self._loops.refuse(scan.name_of)
+            names = self.application, self.batch
+            files = yield from bad.without_loops(files, scan, self._loops.rows, names)
+            self._loops = None
+            scan, identities = yield from self._new_scan(
+                files, sources, wants_letters=wants_letters
+            )
+            early = yield from self._scan(scan, identities)
         batch_order = BatchOrder(scan)
         yield from batch_order.work()
         yield from identities.decide(scan, batch_order.rank)
         if self._on_conflict == FAIL:
-            identities.conflicts.refuse(scan, lambda number: _name(scan, number))
+            identities.conflicts.refuse(scan, scan.name_of)
         self._has_marked = identities.has_marked
         known, conflicts = (
             int(np.count_nonzero(mask)) for mask in (identities.known, identities.conflicts.mask)
@@ -373,7 +271,71 @@ class Preparation:
                     yield
         for _ in itertools.chain(keeping, identities.store_contents(scan)):
             yield
-        self.result = CommitResult(rows - known - conflicts, known, conflicts)
+        yield from self._pack_bad_rows(bad, sources)
+        self.result = CommitResult(scan.rows - known - conflicts, known, conflicts, *bad.bad)
+
+    def _bad_rows(self, files: Files, fate: str) -> BadRowFiles:
+        """Return the bad rows that were taken out of the stages, and check the room for letters."""
+        bad = BadRowFiles(fate)
+        for partition, file in files:
+            bad.add(partition, file.path)
+        size = sum(file.bytes for _, file in bad.letters)
+        self._database.check_room(size, size, "the letters about bad rows of this commit")
+        return bad
+
+    def _new_scan(
+        self, files: Files, sources: SourceId, *, wants_letters: bool
+    ) -> Generator[None, None, tuple[Scan, Identities]]:
+        """Count the messages of the stages, and return the objects that collect their numbers."""
+        addresses, rows = CanonicalDestinations(), 0
+        for _, file in files:
+            rows += file.messages(addresses)
+            yield
+        self._check_rows(rows)
+        scan = Scan(files, rows, sources, addresses, self._folder, self._loops)
+        identities = Identities(
+            self._database,
+            self.application,
+            self.batch,
+            self._number,
+            self._known_since,
+            self._writes,
+            self._last,
+            wants_letters=wants_letters,
+        )
+        return scan, identities
+
+    def _pack_bad_rows(self, bad: BadRowFiles, sources: SourceId) -> Generator[None]:
+        """Pack the letters about bad rows that are no dead letters yet, in the order of the batch.
+
+        A letter is a row of its own, and has an identity of its own. So a batch that is run again
+        makes no second letter, and a corrected row with the same key is new.
+        """
+        if not bad.letters:
+            return
+        assert self._dead_letter_queue is not None, "a stage with letters names their queue"
+        self._loops = None
+        scan, identities = yield from self._new_scan(bad.letters, sources, wants_letters=False)
+        for piece in scan.pieces():
+            scan.take(piece)
+            yield
+        scan.scopes[:] = [BAD_ROWS_SCOPE]
+        batch_order = BatchOrder(scan)
+        yield from batch_order.work()
+        yield from identities.decide(scan, batch_order.rank)
+        self._has_marked = self._has_marked or identities.has_marked
+        new = identities.new(scan)
+        keeping = identities.store()
+        order = yield from batch_order.of(new)
+        key = QueueKey(letters_destination(self._dead_letter_queue), "stream")
+        parts = self._parts_of(key, int(np.count_nonzero(new)), journal=False)
+        self._letters += [(part, BAD_ROW) for part in parts]
+        with closing(self._pack(scan, new, order, parts, alone=True)) as chunks:
+            for groups in chunks:
+                self._store(groups)
+                yield
+        for _ in keeping:
+            yield
 
     @staticmethod
     def _check_rows(rows: int) -> None:
@@ -643,7 +605,7 @@ class Preparation:
             connection.execute("DELETE FROM batches WHERE no = ?", (self._number,))
         self._writes.execute(connection)
         self._last.execute(connection)
-        new, known, conflicts = self.result
+        new, known, conflicts, bad, first_bad = self.result
         number, application, batch, stages, known_since = self._row()
         connection.execute(
             "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
@@ -678,6 +640,10 @@ class Preparation:
             ids_first += part.rows
         if conflicts:
             connection.execute("INSERT INTO batch_conflicts VALUES (?, ?)", (number, conflicts))
+        if bad:
+            connection.execute(
+                "INSERT INTO batch_bad_rows VALUES (?, ?, ?)", (number, bad, first_bad)
+            )
         for part, reason in self._letters:
             self._waiting.bury_unsent(
                 part, ids_first, application, shown, self.at, position, reason
@@ -726,7 +692,7 @@ class Preparation:
 
     @property
     def letters(self) -> int:
-        """Return how many rows become dead letters because they are conflicts."""
+        """Return how many dead letters the commit makes: of conflicts, and about bad rows."""
         return sum(part.rows for part, _ in self._letters)
 
     @property
@@ -748,27 +714,6 @@ class Preparation:
             f"<Preparation {self.application}/{self.batch} stages={len(self.stages)} "
             f"result={self.result}>"
         )
-
-
-def _name(scan: Scan, number: int) -> str:
-    """Return a text that names a row by its place and its key or position, for an error.
-
-    ``number`` is the row number. The stages are read to find the row.
-    """
-    for piece in scan.pieces():
-        if piece.first <= number < piece.first + piece.slice.rows:
-            row = number - piece.first
-            place = f"partition {piece.partition} row {piece.slice.row_number(row)}"
-            columns = piece.slice.columns
-            if "key" in columns and columns["key"][row].is_valid:
-                key = f"key {columns['key'][row].as_py().decode(errors='replace')!r}"
-                # A batch of one row is made by ``send``, whose users know no partitions.
-                return f"{key} ({place})" if scan.rows > 1 else key
-            if "sequence" in columns and columns["sequence"][row].is_valid:
-                queue = columns["queue"][row].as_py() if "queue" in columns else "?"
-                return f"{queue} {columns['sequence'][row]} ({place})"
-            return place
-    raise AssertionError(f"row {number} of {scan.rows}")
 
 
 def _only(values: Sequence[T], what: str) -> T | None:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from srmp_spark.rows.row_names import row_name
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.columns import POSITION, CanonicalDestinations, body_sizes
 from srmp_spark.store.outbox.errors import BAD_BATCH, BatchError
@@ -177,6 +178,22 @@ class Scan:
                 for piece in stage.slices():
                     yield StageSlice(at, piece, partition, hashes.of(piece))
                     at += piece.rows
+
+    def name_of(self, number: int) -> str:
+        """Return a text that names a row for people (:mod:`srmp_spark.rows.row_names`).
+
+        ``number`` is the row number. The stages are read to find the row.
+        """
+        for piece in self.pieces():
+            if piece.first <= number < piece.first + piece.slice.rows:
+                row = number - piece.first
+                place = f"partition {piece.partition} row {piece.slice.row_number(row)}"
+                name = row_name(piece.slice.columns, row)
+                if name is None:
+                    return place
+                # A batch of one row is made by ``send``, whose users know no partitions.
+                return f"{name} ({place})" if self.rows > 1 else name
+        raise AssertionError(f"row {number} of {self.rows}")
 
     def release(self) -> None:
         """Return the memory of the stages' mapped files to the kernel."""

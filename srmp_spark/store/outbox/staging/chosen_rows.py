@@ -19,7 +19,10 @@ class ChosenRows:
     """Number of rows of the slice."""
     numbers: np.ndarray
     """The numbers of the chosen rows, ascending. There is at least one."""
-    refuse: Callable[[int, str, str], None]
-    """Function that raises an error for a row: its number, the problem and a hint."""
+    refuse: Callable[[int, str, str, str], None]
+    """Function that refuses a row: its number, the reason, the problem and a hint.
+
+    It raises where the first refusal ends the check, and else the check goes on with other rows.
+    """
     multicast: bool
     """Whether this queue manager sends multicast."""

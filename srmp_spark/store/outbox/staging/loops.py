@@ -66,6 +66,22 @@ class Loops:
         """Indices of the destinations that lead to a local queue, by the name of the queue."""
         self._first: tuple[int, str] | None = None
         self._count = 0
+        self._mask: np.ndarray | None = None
+
+    @property
+    def are_found(self) -> bool:
+        """Return whether :meth:`look` has recorded a row."""
+        return self._count > 0
+
+    def keep(self, mask: np.ndarray) -> None:
+        """Let :meth:`look` set the value of each row that it records in ``mask``, by row number."""
+        self._mask = mask
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Return the mask of the recorded rows; call :meth:`keep` before the rows are looked at."""
+        assert self._mask is not None, "keep() was called"
+        return self._mask
 
     def look(
         self,
@@ -92,6 +108,8 @@ class Loops:
             for destination in self._destinations.get(source.queue.lower(), ()):
                 rows = np.flatnonzero((of == index) & (scope == destination))
                 self._count += len(rows)
+                if self._mask is not None:
+                    self._mask[first + rows] = True
                 if len(rows) and (self._first is None or first + int(rows[0]) < self._first[0]):
                     self._first = first + int(rows[0]), destinations[destination]
 

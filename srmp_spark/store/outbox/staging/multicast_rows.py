@@ -13,6 +13,12 @@ from srmp_spark.names import NULL_GUID, multicast_address
 from srmp_spark.pgm.wire.limits import APDU_SENT_MAX
 from srmp_spark.store.outbox.columns import body_sizes
 from srmp_spark.store.outbox.staging.chosen_rows import ChosenRows
+from srmp_spark.store.outbox.staging.refusals import (
+    BAD_DELIVERY,
+    NO_MULTICAST,
+    NOT_ENCODABLE,
+    TOO_LARGE,
+)
 
 ESCAPED = 6
 """Largest number of octets that one octet of a text can become in XML."""
@@ -24,27 +30,30 @@ _COPIES = 3
 
 
 def check_multicast_rows(rows: ChosenRows) -> None:
-    """Refuse the first of ``rows``, which are to multicast groups, that cannot be sent.
+    """Refuse each of ``rows``, which are to multicast groups, that cannot be sent.
 
-    A row is refused, which raises, if this queue manager does not send multicast, if its
-    ``delivery`` is not ``express`` or null, or if its message would exceed :data:`.APDU_SENT_MAX`
-    bytes, or cannot be encoded.
+    A row is refused if this queue manager does not send multicast, if its ``delivery`` is not
+    ``express`` or null, or if its message would exceed :data:`.APDU_SENT_MAX` bytes, or cannot be
+    encoded.
     """
     columns, chosen = rows.columns, rows.numbers
     if not rows.multicast:
-        rows.refuse(
-            int(chosen[0]),
-            "destination is a multicast address, and this queue manager does not send PGM",
-            "start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT",
-        )
+        for row in chosen:
+            rows.refuse(
+                int(row),
+                NO_MULTICAST,
+                "destination is a multicast address, and this queue manager does not send PGM",
+                "start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT",
+            )
+        return
     if "delivery" in columns:
         express = pc.fill_null(pc.equal(columns["delivery"], "express"), True).to_numpy(
             zero_copy_only=False
         )
-        wrong = chosen[~express[chosen]]
-        if len(wrong):
+        for row in chosen[~express[chosen]]:
             rows.refuse(
-                int(wrong[0]),
+                int(row),
+                BAD_DELIVERY,
                 "a multicast message is express",
                 "leave delivery null for it, or write express",
             )
@@ -58,20 +67,21 @@ def check_multicast_rows(rows: ChosenRows) -> None:
     # Nearly all messages are far below the limit. The others are encoded to get their length.
     for row in chosen[sizes[chosen] > APDU_SENT_MAX]:
         octets = _octets(rows, int(row))
-        if octets > APDU_SENT_MAX:
+        if octets is not None and octets > APDU_SENT_MAX:
             rows.refuse(
                 int(row),
+                TOO_LARGE,
                 f"the message has {octets} bytes as it is sent, a multicast one at most "
                 f"{APDU_SENT_MAX}",
                 "the limit of PGM ([MC-MQSRM] 2.1.3.1): send it by HTTP, or in parts",
             )
 
 
-def _octets(rows: ChosenRows, row: int) -> int:
+def _octets(rows: ChosenRows, row: int) -> int | None:
     """Return the length that the APDU of a row can have at most, in bytes.
 
-    The message identifier is not assigned yet, so the longest one is used. Refuses a row
-    that cannot be encoded, which raises.
+    The message identifier is not assigned yet, so the longest one is used. A row that cannot be
+    encoded is refused, and the result is ``None``.
     """
     # These imports are a third of what the process that checks stages would load, and few
     # stages need them.
@@ -89,5 +99,5 @@ def _octets(rows: ChosenRows, row: int) -> int:
     try:
         return len(apdu_of(stored.message, address))
     except LocalProtocolError as error:
-        rows.refuse(row, f"it cannot be written: {error}", "change the row")
-        raise
+        rows.refuse(row, NOT_ENCODABLE, f"it cannot be written: {error}", "change the row")
+        return None

@@ -14,6 +14,12 @@ import pyarrow.compute as pc
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.store.outbox.columns import RELIABLE_COLUMNS
 from srmp_spark.store.outbox.staging.chosen_rows import ChosenRows
+from srmp_spark.store.outbox.staging.refusals import (
+    BAD_DELIVERY,
+    BAD_SOAP_ACTION,
+    BAD_SOAP_BODY,
+    NOT_FOR_SOAP,
+)
 from srmp_spark.transports import Transport
 from srmp_spark.wsrm.codec.body import check_body
 from srmp_spark.wsrm.codec.values import uri
@@ -53,11 +59,11 @@ def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
 
 
 def check_reliable_rows(rows: ChosenRows) -> None:
-    """Refuse the first of ``rows``, which are to services (``wsrm:URL``), that cannot be sent.
+    """Refuse each of ``rows``, which are to services (``wsrm:URL``), that cannot be sent.
 
-    A row is refused, which raises, if a column for which SOAP has no place (``label``, for example)
-    has a value, if ``delivery`` is not ``recoverable`` or null, if ``soap_action`` is missing or no
-    URI, if a version is not supported, or if ``body`` is no content of a SOAP Body.
+    A row is refused if a column for which SOAP has no place (``label``, for example) has a value,
+    if ``delivery`` is not ``recoverable`` or null, if ``soap_action`` is missing or no URI, if a
+    version is not supported, or if ``body`` is no content of a SOAP Body.
     """
     chosen, refuse = rows.numbers, rows.refuse
     taken: dict[str, list[Any]] = {
@@ -70,6 +76,7 @@ def check_reliable_rows(rows: ChosenRows) -> None:
             if value not in (None, nothing):
                 refuse(
                     int(row),
+                    NOT_FOR_SOAP,
                     f"{name} has a value, and a SOAP message has no place for it",
                     "send the row without it",
                 )
@@ -77,37 +84,42 @@ def check_reliable_rows(rows: ChosenRows) -> None:
         if delivery not in (None, "recoverable"):
             refuse(
                 int(row),
+                BAD_DELIVERY,
                 f"a message of a reliable session is recoverable, not {delivery}",
                 "leave delivery null for it",
             )
     none: list[Any] = [None] * len(chosen)
     said = [taken.get(name, none) for name in RELIABLE_COLUMNS]
-    judged: set[tuple[Any, ...]] = set()
+    judged: dict[tuple[Any, ...], tuple[str, str] | None] = {}
     for row, *spoken in zip(chosen, *said, strict=True):
         if tuple(spoken) not in judged:
-            _check(rows, int(row), spoken[0], spoken[1:])
-            judged.add(tuple(spoken))
+            judged[tuple(spoken)] = _problem(spoken[0], spoken[1:])
+        problem = judged[tuple(spoken)]
+        if problem is not None:
+            refuse(int(row), BAD_SOAP_ACTION, *problem)
     for row, body in zip(chosen, taken.get("body", none), strict=True):
         try:
             check_body(body)
         except ConfigurationError as error:  # noqa: PERF203  # the error must name its row
             refuse(
                 int(row),
+                BAD_SOAP_BODY,
                 f"body is no content of a SOAP Body: {error}",
                 "write the XML that is the content of the SOAP Body",
             )
 
 
-def _check(rows: ChosenRows, row: int, action: str | None, versions: list[str | None]) -> None:
+def _problem(action: str | None, versions: list[str | None]) -> tuple[str, str] | None:
+    """Return the problem of an action and its versions with a hint, or ``None`` if they fit."""
+    if action is None:
+        hint = "it is the wsa:Action of the message, as column or option, for example http://tempuri.org/IOrders/Submit"
+        return "soap_action is missing in a row for wsrm:URL", hint
     try:
-        if action is None:
-            hint = "it is the wsa:Action of the message, as column or option, for example http://tempuri.org/IOrders/Submit"
-            rows.refuse(row, "soap_action is missing in a row for wsrm:URL", hint)
-            return
         uri(action, "soap_action", "")
         Versions.of(*versions)
     except (ConfigurationError, RemoteProtocolError) as error:
-        rows.refuse(row, str(error), "see INTERFACE.md section 4, Sink")
+        return str(error), "see INTERFACE.md section 4, Sink"
+    return None
 
 
 _LOOKED_AT = frozenset((*_NO_PLACE, *RELIABLE_COLUMNS, "delivery", "body"))

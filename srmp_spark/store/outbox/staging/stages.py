@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 from srmp_spark.store.outbox.columns import StageSchema
 from srmp_spark.store.outbox.errors import BAD_STAGE, UNKNOWN_STAGE, BatchError
-from srmp_spark.store.outbox.identity.row_hashes import ENDING, delete_stage
 from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, STAGE_FILE_HOURS, STAGE_HOURS
-from srmp_spark.store.outbox.stage_file import StageFile
+from srmp_spark.store.outbox.stage_paths import GOOD_ENDING, beside, delete_stage, stage_of
+from srmp_spark.store.outbox.staging.bad_row_letters import Origin
+from srmp_spark.store.outbox.staging.bad_rows import BadRows, check_or_divide
 from srmp_spark.store.outbox.tables.database import OutboxDatabase
 
 _HOUR_US = 3_600_000_000
@@ -31,16 +32,21 @@ class Staged(NamedTuple):
 
     stage_id: str
     rows: int
+    """Number of rows that the client sent, with the bad ones."""
 
 
 class CheckedStage(NamedTuple):
-    """A file of rows that :meth:`Stages.check` has checked: all rows can become messages."""
+    """A file of rows that :meth:`Stages.check` has checked: all rows can become messages.
+
+    ``bad`` says which rows were taken out of the client's file, if any.
+    """
 
     file: str
     partition: int
     rows: int
     bytes: int
     schema: StageSchema
+    bad: BadRows | None = None
 
 
 class StageRow(NamedTuple):
@@ -78,25 +84,31 @@ class Stages:
         self.multicast = False
         """Whether this queue manager sends multicast."""
 
-    def check(self, file: str, partition: int) -> CheckedStage:
+    def check(
+        self, file: str, partition: int, application: str = "", batch: str = ""
+    ) -> CheckedStage:
         """Check every row of the file named ``file`` in the folder of stages.
 
         A file that is refused is deleted. This method uses the file alone, so any thread may call
-        it. ``partition`` is for the error's text. Raises :class:`BatchError` (400) if the file or a
-        row cannot become messages.
+        it. ``partition`` is for the error's text, and the names are for letters about bad rows.
+        Raises :class:`BatchError` (400) if the file or a row cannot become messages.
         """
         path = self.folder / file
         assert path.parent == self.folder, f"{file} is a name, not a path"
         try:
-            stage = StageFile(path)
-            return CheckedStage(
-                file, partition, stage.check(multicast=self.multicast), stage.bytes, stage.schema
-            )
+            origin = Origin(application, batch, partition)
+            checked = check_or_divide(path, origin, multicast=self.multicast, hashes=False)
         except BatchError as error:
             delete_stage(path)
+            delete_stage(beside(path, GOOD_ENDING))
             raise BatchError(
                 error.status, error.code, f"partition {partition}: {error.message}", error.hint
             ) from error
+        if checked.file != file:
+            delete_stage(path)
+        return CheckedStage(
+            checked.file, partition, checked.rows, checked.bytes, checked.schema, checked.bad
+        )
 
     def add(
         self,
@@ -114,7 +126,7 @@ class Stages:
         application, batch, partition and attempt replaces an uncommitted stage, whose file is
         deleted. Raises :class:`BatchError` (400), and deletes the file, if the stage is refused.
         """
-        checked = self.check(file, partition) if isinstance(file, str) else file
+        checked = self.check(file, partition, application, batch) if isinstance(file, str) else file
         file = checked.file
         assert checked.partition == partition, f"{checked!r} is of another partition"
         try:
@@ -148,7 +160,7 @@ class Stages:
             )
         if replaced is not None and replaced[1] != file:
             self.unlink([replaced[1]])
-        return Staged(number, checked.rows)
+        return Staged(number, checked.rows + (0 if checked.bad is None else checked.bad.rows))
 
     def get(self, application: str, batch: str, stages: Sequence[str]) -> list[StageRow]:
         """Return the stages with these identifiers, in this order; each must belong to the batch.
@@ -244,7 +256,7 @@ class Stages:
         count = 0
         for path in self.folder.iterdir():
             if (
-                path.name.removesuffix(ENDING) not in named
+                stage_of(path.name) not in named
                 and path.is_file()
                 and path.stat().st_mtime < oldest
             ):

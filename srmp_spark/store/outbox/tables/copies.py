@@ -12,6 +12,7 @@ import sqlite3
 
 from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 from srmp_spark.srmp.sending.outgoing_ledger import OutgoingLedger
+from srmp_spark.store.outbox.tables import released_queues
 
 ORDINAL_GAP = 1 << 20
 """Number of stream ordinals that are skipped, because the original may have used them meanwhile.
@@ -38,6 +39,7 @@ def begin_anew(
         for row in connection.execute(f"SELECT destination, kind FROM queues WHERE {_WAITS}")  # noqa: S608  # our own text
     ]
     connection.execute(f"UPDATE queues SET paused = 1, released_to = end WHERE {_WAITS}")  # noqa: S608  # our own text
+    released_queues.forget(connection)
     # At the destination the next numbers may already belong to other messages.
     connection.execute("DELETE FROM reliable_sessions")
     ledger = OutgoingLedger(last_stream_ordinal + ORDINAL_GAP)

@@ -102,14 +102,13 @@ class OutboxDatabase:
         (of_positions,) = connection.execute(
             "SELECT coalesce(max(batch_no), 0) FROM position_contents WHERE batch_no < ''"
         ).fetchone()
-        # So may the conflicts of a batch, because version 0.1 deletes batches and not their
-        # conflicts.
-        (of_conflicts,) = connection.execute(
-            "SELECT coalesce(max(batch_no), 0) FROM batch_conflicts"
+        # So may the conflicts and the bad rows of a batch, because version 0.1 deletes batches and
+        # not what it does not know of them.
+        (of_counts,) = connection.execute(
+            "SELECT max((SELECT coalesce(max(batch_no), 0) FROM batch_conflicts), "
+            "(SELECT coalesce(max(batch_no), 0) FROM batch_bad_rows))"
         ).fetchone()
-        self._last["batches"] = max(
-            self._last["batches"], of_parts, int(of_positions), of_conflicts
-        )
+        self._last["batches"] = max(self._last["batches"], of_parts, int(of_positions), of_counts)
 
     @classmethod
     def open(cls, directory: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> OutboxDatabase:

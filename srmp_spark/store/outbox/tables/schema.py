@@ -179,6 +179,12 @@ batch_no)
         "CREATE TABLE IF NOT EXISTS batch_conflicts(batch_no INTEGER PRIMARY KEY, conflicts "
         "INTEGER NOT NULL)"
     ),
+    # The number of rows of a committed batch that can never be sent, and a text about the first. A
+    # batch without such rows has no row.
+    (
+        "CREATE TABLE IF NOT EXISTS batch_bad_rows(batch_no INTEGER PRIMARY KEY, rows INTEGER "
+        "NOT NULL, first TEXT NOT NULL)"
+    ),
     # Up to which dead letter each queue of an application was served (letter_cursors.py).
     (
         "CREATE TABLE IF NOT EXISTS letter_cursors(queue TEXT PRIMARY KEY, handed_to INTEGER "

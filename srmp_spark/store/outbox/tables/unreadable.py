@@ -100,6 +100,7 @@ _WANTED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         **dict.fromkeys(("known", "contents"), (_BYTES,)),
     },
     "batch_conflicts": {"conflicts": (_NUMBER,)},
+    "batch_bad_rows": {"rows": (_NUMBER,), "first": (_TEXT,)},
     "letter_cursors": {"queue": (_TEXT,), "handed_to": (_NUMBER,)},
     "identity_log": {**dict.fromkeys(("batch_no", "scope_id"), (_NUMBER,)), "hashes": (_BYTES,)},
     "moved": {
@@ -150,6 +151,7 @@ _KEYS = {
     "positions": "scope_id, source_id, block",
     "position_contents": "scope_id, source_id, block, batch_no",
     "batch_conflicts": "batch_no",
+    "batch_bad_rows": "batch_no",
     "letter_cursors": "queue",
 }
 """Columns that identify a row, for the tables without ``id``."""

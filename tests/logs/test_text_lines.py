@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from srmp_spark.queue_manager.child.log_lines import OneLineFormatter
+from srmp_spark.logs.text_lines import OneLineFormatter
 
 
 def line(text: str, *values: object) -> str:

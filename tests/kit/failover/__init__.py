@@ -1,0 +1,1 @@
+"""A queue manager moves from node to node under traffic, for ``make failover``."""
