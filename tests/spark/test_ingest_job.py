@@ -154,7 +154,8 @@ def under_spark_submit(qm: RunningQueueManager, tmp_path: Path) -> None:
             for pid, line in commands_below(job.pid)
             if "ingest.py" in line and "java" not in line
         ]
-        (jvm,) = [line for _, line in commands_below(driver) if "java" in line]
+        # A JVM starts helpers that have "java" in their path.
+        (jvm,) = [line for _, line in commands_below(driver) if "deploy.SparkSubmit" in line]
         assert "spark.kept=yes" in jvm, (
             "the settings of spark-submit go on into the JVM that has Delta"
         )
