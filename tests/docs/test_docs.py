@@ -28,7 +28,7 @@ DOCUMENTS = sorted(
 USER_PAGES = (
     "README.md", "troubleshooting.md", "WINDOWS.md", "GUARANTEES.md", "SECURITY.md", "try-multicast.md", "try-wsrm.md",
     "testing.md", "testing-your-pipeline.md", "first-hour.md", "xml-to-delta.md", "reading.md", "sending.md", "remote-queues.md",
-    "delta-state.md", "running.md", "limits.md", "CONTRIBUTING.md", "high-availability.md",
+    "delta-state.md", "running.md", "limits.md", "CONTRIBUTING.md", "high-availability.md", "upgrades.md",
 )  # fmt: skip
 USER_DOCUMENTS = [path for path in DOCUMENTS if path.name in USER_PAGES]
 
