@@ -470,7 +470,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
         yield served
 
 
-@pytest.mark.xdist_group("serve-check")
 def test_beside_a_queue_manager_that_runs(running: RunningQueueManager) -> None:
     """Its ports are its own, and it goes on: the lock and the files of the directory are not touched."""
     client = QueueManagerClient(running.api)
@@ -510,7 +509,6 @@ def test_beside_a_queue_manager_that_runs(running: RunningQueueManager) -> None:
     assert code == 0, "both are free when it ends"
 
 
-@pytest.mark.xdist_group("serve-check")
 def test_another_directory_meets_its_ports(running: RunningQueueManager, tmp_path: Path) -> None:
     """Also a copy, whose endpoint file names the process that has the ports."""
     copy = tmp_path / "copy"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -58,12 +59,13 @@ def lines_of(text: str) -> list[dict[str, Any]]:
 
 def child(running: RunningQueueManager, module: str) -> psutil.Process:
     """The process of ``serve`` that runs this module."""
-    (found,) = (
-        each
-        for each in psutil.Process(running.pid).children()
-        if any(word.endswith(module) for word in each.cmdline())
-    )
-    return found
+    found = []
+    for each in psutil.Process(running.pid).children():
+        with contextlib.suppress(psutil.ZombieProcess):  # It was killed, and is not waited for yet.
+            if any(word.endswith(module) for word in each.cmdline()):
+                found.append(each)
+    (child,) = found
+    return child
 
 
 def post(running: RunningQueueManager, path: str, body: bytes, **headers: str) -> int:

@@ -471,7 +471,7 @@ if not (folder / "died").exists():
     (folder / "x.arrow.good").write_bytes(b"half")
     (folder / "x.arrow.good.letters").write_bytes(b"half")
     os._exit(9)
-sys.argv = ["", sys.argv[2]]
+sys.argv = ["", *sys.argv[2:]]
 runpy.run_module("srmp_spark.queue_manager.sender.staging.stage_reader", run_name="__main__")
 """
 

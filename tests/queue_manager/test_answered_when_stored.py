@@ -99,9 +99,11 @@ async def journal_on(manager: QueueManager) -> None:
 
 
 async def deleted(manager: QueueManager) -> None:
-    request: Any = SimpleNamespace(parameters={"queue": "q"})
+    request: Any = SimpleNamespace(
+        parameters={"queue": "q"}, text=lambda name, default=None: default
+    )
     with suppress(ApiError):  # who repeats it is told that it is gone
-        await QueuesApi(manager).delete(request)
+        await QueuesApi(manager, None).delete(request)
 
 
 Call = Callable[[QueueManager], Awaitable[None]]

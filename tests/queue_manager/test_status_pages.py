@@ -82,7 +82,7 @@ def test_pages_are_every_queue_once_whatever_is_made_in_between(tmp_path: Path) 
 
     async def listed(it: Rig, **query: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(
-            cast("bytes", (await QueuesApi(it.manager).list(asking(**query))).body)
+            cast("bytes", (await QueuesApi(it.manager, None).list(asking(**query))).body)
         )
         return answer
 
@@ -260,7 +260,7 @@ def test_no_answer_about_many_queues_holds_the_loop(
         monkeypatch.setattr(sliced_json, "ENTRIES_AT_ONCE", 50)
         for call in (
             lambda: health.status(asking()), lambda: health.status(asking(summary="1")), lambda: health.metrics(asking()),
-            lambda: health.status(asking(limit="3")), lambda: QueuesApi(it.manager).list(asking()),
+            lambda: health.status(asking(limit="3")), lambda: QueuesApi(it.manager, None).list(asking()),
         ):  # fmt: skip
             turns.clear()
             await call()

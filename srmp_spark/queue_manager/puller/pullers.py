@@ -289,7 +289,6 @@ class Pullers:
             if there is not None and there.subscription == wanted and not there.removing:
                 return there.status(), False
             self._check(wanted, there)
-            self._check_not_held_copy(wanted)
             if there is not None:
                 self._check_cutover(wanted, there, (DEFAULT_CONSUMER,))
             try:
@@ -443,7 +442,6 @@ class Pullers:
                 raise self._unknown(host, queue)
             row = row._replace(entry={**row.entry, "mode": "move"})
             wanted = self._parse(row.entry, self._passwords.read(name))
-            self._check_not_held_copy(wanted)
             self._check_cutover(wanted, there, consumers)
             now = manager.clock.utc()
             await there.stop()
@@ -488,22 +486,6 @@ class Pullers:
         if there is None:
             raise self._unknown(host, queue)
         return there
-
-    def _check_not_held_copy(self, wanted: Subscription) -> None:
-        """Raise :class:`ApiError` (409) if ``wanted`` would move messages into a held copy.
-
-        The original of the copy may move the same messages.
-        """
-        if wanted.mode == "copy" or self._manager.activation.held is None:
-            return
-        raise ApiError(
-            409,
-            "held-copy",
-            "this data directory is a copy, and its original may still run: it takes no message "
-            "from a remote queue",
-            "if this copy is to live, end the original for good and run `srmp-spark activate`",
-            _SECTION,
-        )
 
     def _check_cutover(
         self, wanted: Subscription, there: Puller, consumers: tuple[str, ...]
