@@ -39,6 +39,14 @@ def test_each_time_out_takes_the_next_wait_and_the_last_one_stays(table: tuple[f
         )
 
 
+def test_a_time_out_sets_the_next_time_from_now_by_the_next_wait() -> None:
+    """3.1.6.2, EodResendTime: before any answer to what goes again."""
+    playbook = SendingPlaybook(SenderSettings(resend_table=(30.0, 100.0)))
+    assert playbook >> enqueue(1) << sends(1, start=True) >> answer(200)
+    assert playbook >> tick(30) << sends(1, start=True, again=True)
+    assert playbook.sender.next_timer() == playbook.clock.now + 100
+
+
 def test_everything_that_awaits_a_receipt_goes_again_in_order() -> None:
     assert (
         SendingPlaybook()
