@@ -24,6 +24,7 @@ from srmp_spark.commands.checks.knock import (
     knock,
     reachable,
 )
+from srmp_spark.commands.checks.outgoing import outgoing_checks
 from srmp_spark.commands.checks.report import Check, report
 from srmp_spark.commands.common import (
     Commands,
@@ -42,9 +43,9 @@ _DESCRIPTION = """\
 Find out why messages do not arrive, and which flag or setting to change.
 
 Run it when a sender reports an error, or when its messages disappear: a sender sees only "400",
-this report names the reason. It checks the API, the SRMP port, the Delta state, receipts, streams
-and subscriptions. With --queue it also posts a probe, which the queue manager judges like any
-message but does not store."""
+this report names the reason. It checks the API, the SRMP port, the Delta state, receipts, streams,
+subscriptions, and destinations that do not answer. With --queue it also posts a probe, which the
+queue manager judges like any message but does not store."""
 
 _EXAMPLES = """\
 examples:
@@ -404,14 +405,9 @@ def _trouble(status: dict[str, Any]) -> Iterator[Check]:
         if reading["last_error"] is not None:
             text = f"{reading['queue']} of {reading['host']}: {reading['last_error']}"
             yield Check(
-                "subscription", False, text, 'look at docs/troubleshooting.md, "Remote read"'
+                "subscription", False, text, 'look at docs/troubleshooting.md, "Remote queues"'
             )
-    for outgoing in status["outgoing"]:
-        if outgoing.get("damaged"):
-            text, _, hint = outgoing["damaged"].rpartition("; ")
-            yield Check("outgoing", False, text, hint)
-        if same := outgoing.get("same_queue"):
-            yield Check("same-queue", not same["receipts_missing"], same["text"], same["hint"])
+    yield from outgoing_checks(status)
     for stream in status["incoming_streams"]:
         if stream["gap_at"] is not None:
             yield Check(
