@@ -186,6 +186,9 @@ class TestStatus:
                 "deaf": [{"queue": "own"}, {"queue": "strangers"}], "sources": [{"queue": "own"}, {"queue": "strangers"}],
             }  # fmt: skip
             it.manager.multicast = cast("Any", SimpleNamespace(status=lambda: multicast))
+            (it.manager.directory.path / "last-backup.json").write_text(
+                '{"made_at":"2026-01-02T03:04:05Z","to":"/srv/backups"}'
+            )
             health = HealthApi(it.manager, NO_TRANSPORTS, listening=[], api="")
             asked: list[str] = []
 
@@ -195,6 +198,7 @@ class TestStatus:
 
             request = asking(sees_all=False, sees=sees)
             answer = json.loads(cast("bytes", (await health.status(request)).body))
+            assert answer["last_backup"] == {"made_at": "2026-01-02T03:04:05Z", "to": None}
             assert {each["queue"] for each in answer["incoming_streams"]} == {"own"}
             assert (answer["incoming_streams_count"], built, asked.count("strangers")) == (
                 2,

@@ -135,6 +135,8 @@ class HealthApi:
                 ]
         answer["set_aside"] = []
         answer["blocked_urls"] = []
+        if answer["last_backup"] is not None:
+            answer["last_backup"] |= {"to": None}  # It is a path of the machine.
         state = answer["state"]
         state["rows_gone"] = [each for each in state["rows_gone"] if sees(str(each["queue"]))]
         if state["failed"] is not None:
