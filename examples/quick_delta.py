@@ -53,7 +53,7 @@ def merge(path: str, rows: DataFrame, key: list[str], newer: str = "false") -> N
         rows.limit(0).write.format("delta").save(path)
     same = " AND ".join(f"table.{name} = new.{name}" for name in key)
     merging = DeltaTable.forPath(spark, path).alias("table").merge(rows.alias("new"), same)
-    merging.whenMatchedUpdateAll(newer).whenNotMatchedInsertAll().execute()
+    merging.withSchemaEvolution().whenMatchedUpdateAll(newer).whenNotMatchedInsertAll().execute()
 
 
 def write(batch: DataFrame, number: int) -> None:

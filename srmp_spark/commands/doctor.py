@@ -270,7 +270,7 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
     ),
     "content-too-large": (
         "the body is larger than a message may be (CONTENT_MAX)",
-        "send smaller messages: MSMQ has a limit of 4 MB itself",
+        "send smaller messages: MSMQ has a limit of 4 MiB itself",
     ),
     "expectation": (
         "the request has a header field Expect other than 100-continue",

@@ -74,7 +74,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "dead_letters.no_queue",
         "The queue for dead letters was deleted. The letters stay in the outbox, and in the "
         "table `dead_letter_queue` if there is `--state`.",
-        "Create the queue again: `srmp-spark serve --queue 'NAME:transactional'`.",
+        "Create the queue again: `srmp-spark queue create NAME --transactional`.",
         fields=("queue", "rows"),
     ),
     LogEvent(

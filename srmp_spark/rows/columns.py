@@ -145,7 +145,8 @@ COLUMNS: tuple[Column, ...] = (
         "body_text",
         "string",
         "content",
-        "The body as text, by `body_type`; null if it is no text.",
+        "The body as text, by `body_type`; null if it is no text. Of type 0: as its byte order "
+        "mark says (UTF-16), else its XML declaration (ISO-8859-1), else UTF-8.",
     ),
     Column(
         "soap_action",

@@ -194,9 +194,13 @@ def test_a_queue_that_is_not_there_is_told_when_it_is_named(
             "kept by --state alone"
         )
         assert warning.endswith(
-            "To make it: srmp-spark serve --queue 'private$/later:transactional'"
+            "To make it: srmp-spark queue create 'private$/later' --transactional"
         )
-        assert "private$/plain: it is not transactional" in staged(3, "private$/plain")["warning"]
+        plain = staged(3, "private$/plain")["warning"]
+        assert "private$/plain: it is not transactional" in plain
+        assert plain.endswith(
+            "Name another queue, or make one: srmp-spark queue create NAME --transactional"
+        )
 
         warnings = LetterQueueWarnings(running.data_dir)
         assert warnings.warning("private$/later") == warnings.warning("private$/later") == warning

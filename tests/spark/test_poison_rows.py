@@ -147,9 +147,13 @@ def test_a_queue_for_letters_that_is_missing_is_an_error_before_a_row_is_read(
 ) -> None:
     """So is one that is not transactional."""
     frame = spark.range(1).selectExpr("raise_error('a row was read') AS body")
-    for queue, problem in (
-        ("private$/none", "has no such queue"),
-        (ORDERS, "has it as a queue that is not transactional"),
+    for queue, problem, remedy in (
+        ("private$/none", "has no such queue", "queue create 'private$/none' --transactional"),
+        (
+            ORDERS,
+            "has it as a queue that is not transactional",
+            "queue create NAME --transactional",
+        ),
     ):
         with pytest.raises(Exception, match="cannot take the letters") as caught:
             pair.write(
@@ -158,4 +162,5 @@ def test_a_queue_for_letters_that_is_missing_is_an_error_before_a_row_is_read(
                 deadLetterQueue=queue,
             )
         assert problem in str(caught.value)
+        assert remedy in str(caught.value)
         assert "a row was read" not in str(caught.value)

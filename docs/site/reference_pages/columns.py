@@ -29,7 +29,8 @@ def _parts() -> Iterator[str]:
     yield paragraphs(f"A reader that chooses none of {wide} moves no bodies.")
     yield paragraphs(
         f"A sink ignores {ignored} as they come from the source, where they say how the message "
-        "came. A computed column of one of these names counts."
+        "arrived. A column of such a name that the query computes counts: `response_queue AS "
+        "destination` counts, the `destination` of the source does not."
     )
 
 

@@ -10,8 +10,10 @@ from srmp_spark.cli import parser
 
 _INTRO = """\
 `srmp-spark COMMAND --help` prints the same. Flags are not abbreviated. Standard output has one JSON
-object a line, and nothing else; `--table` prints a table for people. Errors are one line on
-standard error; [exit codes](errors.md#exit-codes) say what kind of error it was."""
+object a line, and nothing else; `--table` prints a table for people. On a terminal `peek`,
+`queues`, `status`, `streams`, `consumers`, `doctor`, `subscribe` and `queue` print the table by
+default; `--json` prints JSON there too. Errors are one line on standard error; [exit
+codes](errors.md#exit-codes) say what kind of error it was."""
 
 
 def _commands(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

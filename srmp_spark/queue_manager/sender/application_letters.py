@@ -12,6 +12,7 @@ already have rows.
 from __future__ import annotations
 
 import logging
+import shlex
 import sqlite3
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,15 @@ from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
 
 log = logging.getLogger(__name__)
+
+_MISSING = "there is no such queue"
+_NOT_TRANSACTIONAL = "it is not transactional"
+_REMEDIES = {
+    _MISSING: "To make it: srmp-spark queue create {queue} --transactional",
+    # The kind of a queue is fixed: `serve --queue` and `queue create` refuse to change it.
+    _NOT_TRANSACTIONAL: "Name another queue, or make one: "
+    "srmp-spark queue create NAME --transactional",
+}
 
 
 def takes_dead_letters(data_dir: Path, queue: str) -> bool:
@@ -75,11 +85,10 @@ class LetterQueueWarnings:
         why = _refuses_letters(self._data_dir, queue)
         if why is None:
             return None
-        make = f"srmp-spark serve --queue '{queue}:transactional'"
         text = (
             f"deadLetterQueue {queue}: {why}; dead letters are kept by --state alone "
-            f"until it is there. To make it: {make}"
-        )
+            f"until there is one. {_REMEDIES.get(why, '').format(queue=shlex.quote(queue))}"
+        ).rstrip()
         if self._logged.is_new((queue, why)):
             log.warning("dead_letters.queue_missing %s", text)
         return text
@@ -100,8 +109,8 @@ def _refuses_letters(data_dir: Path, queue: str) -> str | None:
     except (StoreError, sqlite3.Error) as error:
         return f"the catalogue of queues cannot be read ({error})"
     if row is None:
-        return "there is no such queue"
-    return None if row[0] else "it is not transactional"
+        return _MISSING
+    return None if row[0] else _NOT_TRANSACTIONAL
 
 
 class ApplicationLetters:

@@ -15,7 +15,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "dead_letters.queue_refused",
         "The queue for dead letters is not there or not transactional. The letter is kept as a "
         "dead letter of the system.",
-        "Create it: `srmp-spark serve --queue 'NAME:transactional'`.",
+        "Name another queue, or create one: `srmp-spark queue create NAME --transactional`.",
         fields=("queue", "reason"),
     ),
     LogEvent(

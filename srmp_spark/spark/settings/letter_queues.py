@@ -7,6 +7,7 @@ because dead letters are kept elsewhere too.
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from srmp_spark.errors import ConfigurationError
@@ -35,13 +36,14 @@ def check_letter_queue(options: SinkOptions, *, retry_seconds: float = 60.0) -> 
     entry = next((each for each in found if each["name"] == queue), None)
     if entry is not None and entry["transactional"]:
         return
-    problem = (
-        "has no such queue, or the token is not for it"
-        if entry is None
-        else "has it as a queue that is not transactional"
-    )
+    if entry is None:
+        problem = "has no such queue, or the token is not for it"
+        remedy = f"To make it: srmp-spark queue create {shlex.quote(queue)} --transactional"
+    else:
+        # The kind of a queue is fixed: `serve --queue` and `queue create` refuse to change it.
+        problem = "has it as a queue that is not transactional"
+        remedy = "Name another queue, or make one: srmp-spark queue create NAME --transactional"
     raise ConfigurationError(
         f"option deadLetterQueue: {queue} cannot take the letters of onBadRow=dead-letter, because "
-        f"the queue manager at {options.queue_manager} {problem}. To make it: "
-        f"srmp-spark serve --queue '{queue}:transactional'"
+        f"the queue manager at {options.queue_manager} {problem}. {remedy}"
     )

@@ -61,7 +61,7 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
         "orderBy",
         "both",
         "Columns that order the messages of a batch, ascending, nulls first.",
-        kind="names, or a JSON list of names",
+        kind="names, comma separated, or a JSON list",
         default="partition and row",
         limits="Each column once. Needed whenever the query shuffles.",
     ),
