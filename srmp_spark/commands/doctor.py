@@ -379,7 +379,8 @@ def _trouble(status: dict[str, Any]) -> Iterator[Check]:
             False,
             f"row {row['key']!r} of table {row['table']} cannot be read, and was set "
             f"aside: {row['reason']}",
-            "its bytes stay in the store: start the release that wrote it, and report this",
+            "its bytes stay in the store: start the release that wrote it, and look at "
+            'docs/troubleshooting.md, "Rows that were set aside"',
         )
     yield from state_checks(status)
     # Older queue managers do not report dead letters.

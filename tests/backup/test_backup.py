@@ -486,6 +486,18 @@ def test_a_damaged_database_is_no_backup(tmp_path: Path) -> None:
     assert not (tmp_path / "backup").exists()
 
 
+def test_a_directory_of_0_1_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    store = Store(tmp_path / "data")
+    store.put(300, together=50, make=srmp_record)
+    seal(store)
+    store.close()
+    with closing(sqlite3.connect(store.directory.path / DATABASE_FILE)) as db:
+        db.execute("DROP TABLE wide_parts")
+    with pytest.raises(StoreError, match=r"written by 0\.1.*cp -a while it is stopped"):
+        backup(store.directory.path, tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+
+
 # --- what else is in it ---------------------------------------------------------------------------
 
 

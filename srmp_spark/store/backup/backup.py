@@ -218,6 +218,11 @@ def _explained(to: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if "full" in str(error):
             raise _unwritable(to, error) from error
+        if "no such table" in str(error):
+            raise StoreError(
+                f"the data directory was written by 0.1, and this version has not opened it yet "
+                f"({error}): copy it with cp -a while it is stopped (docs/upgrades.md)"
+            ) from error
         raise StoreError(f"the backup into {to} failed: {error}; run it again") from error
     except sqlite3.DatabaseError as error:
         raise StoreDamagedError(
