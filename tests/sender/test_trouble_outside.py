@@ -33,7 +33,7 @@ def check_dead(tmp_path: Path, capsys: pytest.CaptureFixture[str], refused_port:
     url = f"http://127.0.0.1:{refused_port}/msmq/private$/orders"
     with RunningQueueManager(tmp_path / "data", allow_url=["http://127.0.0.1:*"]) as running:
         commit(running.api, "1", rows_to(url, [b"one", b"two"]))
-        until(lambda: outgoing(running, url)["last_error"], "it was tried")
+        until(lambda: outgoing(running, url)["state"] == "Inactive", "it was tried")
         assert run(["doctor", "--api", running.api, "--json"]) == ExitCode.CHECK_FAILED
         told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         (check,) = [each for each in told if each["check"] == "outgoing"]
@@ -76,6 +76,12 @@ def entry(number: int, **values: object) -> dict[str, object]:
 )
 def test_a_destination_without_trouble_is_not_told(quiet: dict[str, object]) -> None:
     assert list(outgoing_checks({"outgoing": [entry(1, **quiet)]})) == []
+
+
+def test_a_destination_that_is_just_tried_again_is_told() -> None:
+    found = entry(1, state="Waiting", last_error="connection refused")
+    (check,) = outgoing_checks({"outgoing": [found]})
+    assert check.detail == "1 messages wait for http://peer/1 (Waiting): connection refused"
 
 
 def test_many_destinations_are_counted_and_not_listed() -> None:

@@ -20,7 +20,7 @@ def outgoing_checks(status: dict[str, Any]) -> Iterator[Check]:
         if outgoing.get("damaged"):
             text, _, hint = outgoing["damaged"].rpartition("; ")
             yield Check("outgoing", False, text, hint)
-        elif _waiting(outgoing) and outgoing["state"] in NOT_SENT:
+        elif _waiting(outgoing) and _is_in_trouble(outgoing):
             waiting.append(outgoing)
         if same := outgoing.get("same_queue"):
             yield Check("same-queue", not same["receipts_missing"], same["text"], same["hint"])
@@ -29,6 +29,12 @@ def outgoing_checks(status: dict[str, Any]) -> Iterator[Check]:
     if (more := len(waiting) - DESTINATIONS_TOLD_MAX) > 0:
         text = f"messages wait for {more} more destinations"
         yield Check("outgoing", False, text, "srmp-spark streams shows all of them")
+
+
+def _is_in_trouble(outgoing: dict[str, Any]) -> bool:
+    """Return whether nothing is sent, or the last attempt failed and the next one has begun."""
+    is_tried_again = outgoing["state"] != "Connected" and outgoing["last_error"] is not None
+    return outgoing["state"] in NOT_SENT or is_tried_again
 
 
 def _waiting(outgoing: dict[str, Any]) -> int:
