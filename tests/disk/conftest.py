@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from disk_mounts import may_mount, mount_for_this_thread_alone
+from disk_mounts import SIZE_MIB, may_mount, mount_for_this_thread_alone
 
 for folder in ("store", "outbox", "sender"):
     sys.path.insert(0, str(Path(__file__).parents[1] / folder))
@@ -20,6 +20,19 @@ MEMORY = Path(
     "/dev/shm"
 )  # a thousand directories are written and judged: what a sync costs is not measured here
 """Linux' folder in memory. What survives is decided by the model of the disk, never by the file system under it."""
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Path]:
+    """A small file system of its own, in memory."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m", "srmp-spark-test", str(folder)],
+        check=True,
+    )
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.fixture

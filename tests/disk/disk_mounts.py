@@ -10,6 +10,8 @@ from pathlib import Path
 CAP_SYS_ADMIN = 21
 CLONE_NEWNS = 0x20000
 
+SIZE_MIB = 64
+"""Size of a small volume."""
 may_mount = any(
     line.startswith("CapEff:") and int(line.split()[1], 16) >> CAP_SYS_ADMIN & 1
     for line in Path("/proc/self/status").read_text().splitlines()

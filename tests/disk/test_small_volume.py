@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,22 +18,9 @@ from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ROUNDS = int(os.environ.get("SRMP_SPARK_ROOM_ROUNDS", "4"))
 """``make room`` does ten."""
-SIZE_MIB = 64
 BACK_SECONDS = 5.0
 """From the moment when rows are purged to the hundredth 200. Rows that are received must be published first."""
 WAIT_SECONDS = 60.0
-
-
-@pytest.fixture
-def volume(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "volume"
-    folder.mkdir()
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m", "srmp-spark-test", str(folder)],
-        check=True,
-    )
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 class Filling:

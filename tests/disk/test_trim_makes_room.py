@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from srmp_spark.errors import ApiError
 from srmp_spark.store.database.reserve import RESERVE_BYTES, RESERVE_FILE
 from srmp_spark.testing.queue_manager import RunningQueueManager
 
-SIZE_MIB = 64
 ROUNDS = int(os.environ.get("SRMP_SPARK_ROOM_ROUNDS", "1"))
 """``make room`` does ten."""
 BACK_SECONDS = 5.0
@@ -29,18 +27,6 @@ BACK_SECONDS = 5.0
 WAIT_SECONDS = 60.0
 
 pytestmark = pytest.mark.skipif(not may_mount, reason="only root may mount a small file system")
-
-
-@pytest.fixture
-def volume(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "volume"
-    folder.mkdir()
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m", "srmp-spark-test", str(folder)],
-        check=True,
-    )
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def until(running: RunningQueueManager, what: str, condition: Callable[[], bool]) -> None:
